@@ -87,7 +87,7 @@ export const settings = {
     choices: ['on', 'off'],
     default: '',
     about:
-      'Whether the domain of each recipient is looked up in the DNS before a message is handed off. Empty: on for smtp and mx, off for the sandbox. Set it to off if the name servers know only your own network: they would say that no other domain exists.',
+      'Whether the domain of each recipient is looked up in the DNS before a message is handed off. Empty: on for smtp and mx, off for the sandbox. Set it to off if the name servers know only your own network: nobody is checked by them, and /readyz would say so for ever.',
   },
   POSTILLION_BOUNCE_HOST: {
     type: 'text',

@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { hostname } from 'node:os';
 import { examineVerifiedDomains, sandboxDomain } from '../domains/domains.ts';
-import { createDeliverability, wellKnownDomains } from '../email/email.ts';
+import { createControlLookup, wellKnownDomains } from '../email/email.ts';
 import type { Installation } from '../installation/installation.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { DnsAnswer } from '../platform/dns/dns.ts';
@@ -24,32 +24,27 @@ export async function examineDirectDelivery(installation: Installation): Promise
 }
 
 /**
- * Whether the checks of addresses would let mail to well-known domains pass. Name servers that know the names of one
- * network only deny all others, and every recipient would be dropped.
+ * Whether the name servers are fit to judge the domains of recipients. Those that know the names of one network only deny
+ * all others.
  */
 export async function examineAddressChecks(installation: Installation): Promise<Finding[]> {
-  const { resolver, clock, config } = installation;
-  if (!config.areDomainsLookedUp) return [];
-  const checks = createDeliverability({ resolver, clock, areDomainsLookedUp: true });
-  const looks = await Promise.all(
-    wellKnownDomains.map(async (domain) => ({
-      domain,
-      fault: await checks.findFault(domain),
-      // From the cache: without a fault this is either a domain that takes mail, or a lookup that failed.
-      isAnswered: (await resolver.mx(domain)).kind !== 'failed',
-    })),
-  );
-  if (looks.some(({ fault, isAnswered }) => fault === null && isAnswered))
-    return [ok('recipients', 'the name servers answer for the domains of recipients')];
-  const denied = looks.flatMap(({ domain, fault }) => (fault === null ? [] : [`${domain} (${fault})`]));
-  if (denied.length === 0) return [unanswered('recipients', wellKnownDomains.join(', '))];
-  return [
-    warning(
-      'recipients',
-      `the name servers say that well-known domains do not exist, so their recipients would be dropped: ${denied.join(', ')}`,
-      'Set POSTILLION_DNS_SERVERS to name servers that know the whole DNS. If there are none, set POSTILLION_ADDRESS_CHECKS=off.',
-    ),
-  ];
+  if (!installation.config.areDomainsLookedUp) return [];
+  const domains = wellKnownDomains.join(', ');
+  const verdict = await createControlLookup(installation).ask();
+  switch (verdict) {
+    case 'answer':
+      return [ok('recipients', 'the name servers answer for the domains of recipients')];
+    case 'silent':
+      return [unanswered('recipients', domains)];
+    case 'deny':
+      return [
+        problem(
+          'recipients',
+          `the name servers deny that mail can be delivered to ${domains}, so that no recipient's domain is checked`,
+          'Set POSTILLION_DNS_SERVERS to name servers that know the whole DNS. If there are none, set POSTILLION_ADDRESS_CHECKS=off.',
+        ),
+      ];
+  }
 }
 
 const connectMs = 5_000;

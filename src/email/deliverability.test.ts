@@ -1,9 +1,10 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { startDnsServer, type TestDnsServer } from '../../test/support/dns-server.ts';
+import { type DnsNameRecords, startDnsServer, type TestDnsServer } from '../../test/support/dns-server.ts';
 import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createResolver, type Resolver } from '../platform/dns/dns.ts';
-import { createDeliverability, wellKnownDomains } from './deliverability.ts';
+import { wellKnownDomains } from './control-lookup.ts';
+import { createDeliverability } from './deliverability.ts';
 
 let dns: TestDnsServer;
 let resolver: Resolver;
@@ -31,6 +32,7 @@ beforeAll(async () => {
       ],
     },
     'broken.test': {},
+    'gmail.com': { MX: [[10, 'mx.good.test']] },
   });
   dns.fail('broken.test', 'SERVFAIL');
   dns.fail('refused.test', 'REFUSED');
@@ -157,8 +159,13 @@ test('one dead domain counts once, whoever writes to it', async () => {
   clock.advance(3_001);
   await Promise.all(checks);
   await settleQuestion(false, clock);
+  answerForWellKnown();
   expect(await findFault('nowhere.test')).toBe('invalid_domain');
 });
+
+function answerForWellKnown(): void {
+  for (const domain of wellKnownDomains) dns.set(domain, { MX: [[10, 'mx.good.test']] });
+}
 
 test('name servers that say nothing at all hold nobody up for long', async () => {
   const silent = [...nameDeadDomains('silent', 21), ...wellKnownDomains];
@@ -174,6 +181,65 @@ test('name servers that say nothing at all hold nobody up for long', async () =>
   // The clock stands still: nobody could be waited for.
   expect(await findFault('silent20.test')).toBeNull();
   expect(await findFault('nowhere.test')).toBeNull();
+  answerForWellKnown();
   clock.advance(30_000);
   expect(await findFault('nowhere.test')).toBe('invalid_domain');
+});
+
+const denials: Record<string, DnsNameRecords | null> = {
+  'do not exist': null,
+  'take no mail': { TXT: ['a page of ours'] },
+  'have servers without an address': { MX: [[10, 'nowhere.test']] },
+};
+
+test.each(Object.entries(denials))(
+  'name servers by whose word even large domains %s have nobody dropped, until they know one of them',
+  async (_, records) => {
+    for (const domain of wellKnownDomains) {
+      if (records === null) dns.remove(domain);
+      else dns.set(domain, records);
+    }
+    // Each by a resolver of its own, which remembers nothing.
+    const fresh = createResolver({ servers: [dns.address], clock: systemClock });
+    const clock = createManualClock();
+    const { findFault } = createDeliverability({ resolver: fresh, clock, areDomainsLookedUp: true });
+    for (const domain of ['nowhere.test', 'web.test', 'none.test', 'hollow.test', ...wellKnownDomains])
+      expect(await findFault(domain)).toBeNull();
+    expect(await findFault('mailinator.com')).toBe('disposable');
+    // Nobody is looked up meanwhile.
+    dns.queries.length = 0;
+    expect(await findFault('elsewhere.test')).toBeNull();
+    expect(dns.queries).toEqual([]);
+    clock.advance(30_001);
+    expect(await findFault('elsewhere.test')).toBeNull();
+
+    dns.set(wellKnownDomains[2]!, { MX: [[10, 'mx.good.test']] });
+    expect(await findFault('elsewhere.test')).toBeNull();
+    clock.advance(30_001);
+    expect(await findFault('elsewhere.test')).toBe('invalid_domain');
+    fresh.close();
+  },
+);
+
+test('name servers that do not answer for large domains have nobody dropped', async () => {
+  for (const domain of wellKnownDomains) dns.fail(domain, 'SERVFAIL');
+  const { findFault } = createDeliverability({
+    resolver,
+    clock: createManualClock(),
+    areDomainsLookedUp: true,
+  });
+  expect(await findFault('nowhere.test')).toBeNull();
+});
+
+test('many drops at once ask once for the large domains', async () => {
+  answerForWellKnown();
+  const { findFault } = createDeliverability({
+    resolver,
+    clock: createManualClock(),
+    areDomainsLookedUp: true,
+  });
+  dns.queries.length = 0;
+  const faults = await Promise.all(Array.from({ length: 100 }, (_, at) => findFault(`gone${at}.test`)));
+  expect(new Set(faults)).toEqual(new Set(['invalid_domain']));
+  expect(dns.queries.filter(({ name, type }) => name === 'outlook.com' && type === 'MX')).toHaveLength(1);
 });

@@ -1,17 +1,19 @@
 import { setImmediate } from 'node:timers/promises';
 import { disposableEmailBlocklistSet } from 'disposable-email-domains-js';
 import { LRUCache } from 'lru-cache';
-import { findMxRoute, type MxRoute } from '../channels/email/email.ts';
 import { type Clock, within } from '../platform/clock.ts';
 import type { Resolver } from '../platform/dns/dns.ts';
 import type { DropReason } from '../messages/messages.ts';
+import { type ControlLookup, createControlLookup } from './control-lookup.ts';
+import { findDomainFault } from './domain-fault.ts';
 
 /**
  * Whether mail can be delivered to a domain at all. Checked once for each recipient, before the first attempt. Only a
- * definite answer drops a recipient; if the check takes too long, the attempt itself decides.
+ * definite answer drops a recipient, and only of name servers that know the large domains; if the check takes too long,
+ * the attempt itself decides.
  */
 export type Deliverability = {
-  /** Why mail cannot be delivered to this domain, or null. Takes three seconds at most. */
+  /** Why mail cannot be delivered to this domain, or null. Takes three seconds at most, and three more before a drop. */
   findFault: (domain: string) => Promise<DropReason | null>;
   /** Starts the look-up and its wait, so that the answer is there when `findFault` is called. */
   prepare: (domain: string) => void;
@@ -35,8 +37,8 @@ const waitMaxMs = 3_000;
 const inVainMax = 20;
 
 /**
- * If our name servers are silent, no domain is waited for during this time. If longer, more bad addresses get through
- * once they answer again.
+ * If our name servers are silent, or deny the large domains, no domain is looked up during this time. If longer, more
+ * bad addresses get through once they answer again.
  */
 const silenceMs = 30_000;
 
@@ -47,18 +49,13 @@ const domainSilenceMs = 30_000;
 /** Domains that are remembered. With fewer, some domains are waited for more often than necessary. */
 const domainsMax = 10_000;
 
-/** Domains of large providers: name servers that answer for none of them are silent for all domains. */
-export const wellKnownDomains: readonly string[] = ['gmail.com', 'outlook.com', 'yahoo.com'];
-
 export function createDeliverability(tools: DeliverabilityTools): Deliverability {
   const { resolver, clock, areDomainsLookedUp } = tools;
   // Made once: the library takes a millisecond to make the set at each call.
   const disposableDomains = disposableEmailBlocklistSet();
-  const lookUp = async (domain: string): Promise<DropReason | null> => {
-    const route = await findMxRoute(resolver, domain, () => 0);
-    return route.kind === 'route' ? findUnreachability(resolver, route) : faultOfRoute(route);
-  };
-  const silence = createSilence(tools);
+  const lookUp = (domain: string) => findDomainFault(resolver, domain);
+  const control = createControlLookup(tools);
+  const silence = createSilence(clock, control);
   const waits = createWaits(clock);
   return {
     findFault: async (domain) => {
@@ -66,7 +63,13 @@ export function createDeliverability(tools: DeliverabilityTools): Deliverability
       if (!areDomainsLookedUp || silence.lasts()) return null;
       const wait = waits.begin(domain);
       const fault = await answeredWithin(clock, wait.leftMs(), lookUp(domain));
-      if (fault !== 'too_late') return fault;
+      if (fault === null) return null;
+      if (fault !== 'too_late') {
+        // Nobody is dropped by the word of name servers that know none of the large domains either.
+        if ((await control.verdict()) === 'answer') return fault;
+        silence.begin();
+        return null;
+      }
       if (wait.endInVain()) silence.noteInVain();
       return null;
     },
@@ -116,62 +119,29 @@ function createWaits(clock: Clock): { begin: (domain: string) => Wait } {
  * so turn the check off for all organizations. Therefore our name servers are tested with domains that no sender has
  * chosen. After a silence has ended, a single domain without an answer triggers the next test.
  */
-function createSilence({ resolver, clock }: Pick<DeliverabilityTools, 'resolver' | 'clock'>) {
+function createSilence(clock: Clock, control: ControlLookup) {
   let inVain = 0;
   let untilMs = -Infinity;
   let isAsking = false;
 
-  const areServersSilent = async (): Promise<boolean> => {
-    const asked = wellKnownDomains.map(async (domain) => {
-      const answer = await resolver.mx(domain, { isFresh: true, isUrgent: true });
-      return answer.kind !== 'failed' || Promise.reject(new Error(answer.detail));
-    });
-    const anyAnswer = Promise.any(asked).catch(() => false);
-    return !(await within(clock, waitMaxMs, anyAnswer, false));
+  const begin = () => {
+    untilMs = clock.monotonicMs() + silenceMs;
   };
   const judge = async () => {
     isAsking = true;
-    if (await areServersSilent()) untilMs = clock.monotonicMs() + silenceMs;
+    if ((await control.ask()) === 'silent') begin();
     else inVain = 0;
     isAsking = false;
   };
   return {
     lasts: () => clock.monotonicMs() < untilMs,
+    begin,
     noteInVain: () => {
       inVain += 1;
       // None of it rejects.
       if (inVain >= inVainMax && !isAsking) void judge();
     },
   };
-}
-
-function faultOfRoute(route: Exclude<MxRoute, { kind: 'route' }>): DropReason | null {
-  switch (route.kind) {
-    case 'no_such_domain':
-      return 'invalid_domain';
-    case 'null_mx':
-      return 'null_mx';
-    case 'no_mail_host':
-      return 'no_mx';
-    case 'failed':
-      return null;
-  }
-}
-
-/** The number of hosts that a delivery would try first. */
-const hostsMax = 5;
-
-/** A domain is unreachable if its mail exchangers have no address. */
-async function findUnreachability(
-  resolver: Resolver,
-  route: Extract<MxRoute, { kind: 'route' }>,
-): Promise<DropReason | null> {
-  if (route.hosts.length > hostsMax) return null;
-  for (const { name } of route.hosts) {
-    const [v4, v6] = await Promise.all([resolver.a(name), resolver.aaaa(name)]);
-    if (v4.kind !== 'absent' || v6.kind !== 'absent') return null;
-  }
-  return 'unreachable';
 }
 
 /** True if the list has the domain or a parent domain of it: some listed domains give out subdomains to anyone. */

@@ -2,7 +2,8 @@
 export type { ReturnPathPolicy } from './build.ts';
 export { emailCampaigns } from './campaigns.ts';
 export { emailChannel } from './channel.ts';
-export { createDeliverability, type Deliverability, wellKnownDomains } from './deliverability.ts';
+export { type ControlLookup, createControlLookup, wellKnownDomains } from './control-lookup.ts';
+export { createDeliverability, type Deliverability } from './deliverability.ts';
 export { createEmailDelivery } from './delivery.ts';
 export { acceptsInbound, takeInbound } from './inbound.ts';
 export {

@@ -77,6 +77,7 @@ beforeAll(async () => {
   const port = hosts.get('127.0.0.2')!.port;
   const mx = (...exchanges: [number, string][]): DnsNameRecords => ({ MX: exchanges });
   dns = await startDnsServer({
+    'gmail.com': { A: ['127.0.0.1'] },
     'good.test': mx([10, 'mx.good.test']),
     'mx.good.test': { A: ['127.0.0.2'] },
     'grey.test': mx([10, 'mx.grey.test']),

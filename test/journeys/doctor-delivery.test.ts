@@ -139,23 +139,23 @@ test('name servers that know one of the domains that everybody writes to are fit
   expect(await examineRecipients()).toMatchObject({ level: 'ok' });
 });
 
-test('name servers that know the names of one network only would have every recipient dropped', async () => {
+test('name servers that know the names of one network only are a problem', async () => {
   dns.remove('gmail.com');
   expect(await examineRecipients()).toEqual({
-    level: 'warning',
+    level: 'problem',
     found:
-      'the name servers say that well-known domains do not exist, so their recipients would be dropped: ' +
-      'gmail.com (invalid_domain), outlook.com (invalid_domain), yahoo.com (invalid_domain)',
+      'the name servers deny that mail can be delivered to gmail.com, outlook.com, yahoo.com, ' +
+      "so that no recipient's domain is checked",
   });
   expect(await examineRecipients(false), 'where nothing is looked up').toBeNull();
 });
 
-test('a domain that is denied counts where the other lookups fail, and lookups that fail alone drop no recipient', async () => {
+test('a domain that is denied counts where the other lookups fail, and lookups that fail alone are no denial', async () => {
   dns.fail('outlook.com', 'SERVFAIL');
   dns.fail('yahoo.com', 'SERVFAIL');
   try {
     dns.remove('gmail.com');
-    expect((await examineRecipients())?.found).toMatch(/dropped: gmail\.com \(invalid_domain\)$/);
+    expect(await examineRecipients()).toMatchObject({ level: 'problem' });
     dns.fail('gmail.com', 'SERVFAIL');
     expect(await examineRecipients()).toEqual({
       level: 'warning',

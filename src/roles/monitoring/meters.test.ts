@@ -1,9 +1,13 @@
 /** What the metrics of a worker say, against a recount of the rows that it has written. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { startDnsServer } from '../../../test/support/dns-server.ts';
 import { eventually, rowsOf, send } from '../../../test/support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../../../test/support/server.ts';
 import { addApprovedSender, sendSms } from '../../../test/support/sms-journey.ts';
+import { wellKnownDomains } from '../../email/email.ts';
+import { createResolver } from '../../platform/dns/dns.ts';
 import { startWorker } from '../worker.ts';
+import { createConditionWatch } from './monitoring.ts';
 import { composeMetrics, createMeters, type Measured } from './meters.ts';
 
 let server: TestServer;
@@ -26,6 +30,8 @@ test('outcomes are counted as often as they were written, of more messages than 
     ...Array.from({ length: 550 }, () => send(server)),
     send(server, { to: ['a@example.com', simulated('bounced'), simulated('softbounce')] }),
     send(server, { from: 'a@other.test', to: ['a@example.com', simulated('deferred')] }, other),
+    // Nothing is sent to addresses to be thrown away.
+    send(server, { to: ['a@mailinator.com', 'b@mailinator.com'] }),
     sendSms(server),
   ]);
   const meters = createMeters(server.installation, { role: 'worker', process: 1 });
@@ -42,7 +48,7 @@ test('outcomes are counted as often as they were written, of more messages than 
        count(r.handed_off_at)::integer as handed_off
      from recipients r
      join messages m on m.organization_id = r.organization_id and m.id = r.message_id
-     where r.organization_id = any ($1)
+     where r.organization_id = any ($1) and r.drop_reason is null
      group by m.channel, r.status`,
     [[server.organizationId, other.organizationId]],
   );
@@ -56,13 +62,43 @@ test('outcomes are counted as often as they were written, of more messages than 
     ]);
   }
   const all = rows.reduce((sum, { recipients }) => sum + recipients, 0);
-  expect(sumOf(measured, 'postillion_outcomes_total')).toBe(all);
-  expect(sumOf(measured, 'postillion_attempts_total')).toBe(all);
+  const dropped = 2;
+  expect(sumOf(measured, 'postillion_outcomes_total')).toBe(all + dropped);
+  expect(sumOf(measured, 'postillion_attempts_total')).toBe(all + dropped);
   // One that was put off before its content was sent was not.
   expect(sumOf(measured, 'postillion_hand_offs_total')).toBe(
     rows.reduce((sum, { handed_off: handedOff }) => sum + handedOff, 0),
   );
   expect(sumOf(measured, 'postillion_ambiguities_total')).toBe(0);
+  const drops = await rowsOf<{ drop_reason: string }>(
+    server,
+    'select drop_reason from recipients where organization_id = any ($1) and drop_reason is not null',
+    [[server.organizationId, other.organizationId]],
+  );
+  expect(drops.map(({ drop_reason: reason }) => reason).toSorted()).toEqual(['disposable', 'disposable']);
+  expect(sumOf(measured, 'postillion_drops_total', { channel: 'email', reason: 'disposable' })).toBe(dropped);
+  expect(sumOf(measured, 'postillion_drops_total')).toBe(dropped);
+});
+
+test('name servers that deny large mail domains are told, where recipients are checked by them', async () => {
+  const dns = await startDnsServer();
+  const resolver = createResolver({ servers: [dns.address], clock: server.installation.clock });
+  const askedBy = async (areDomainsLookedUp: boolean) => {
+    const { installation } = server;
+    const tools = { ...installation, resolver, config: { ...installation.config, areDomainsLookedUp } };
+    const measured = await createMeters(tools, { role: 'worker', process: 1 }).measure();
+    const told = await createConditionWatch(tools)();
+    const isTold = told.some(({ kind }) => kind === 'recipients_unchecked');
+    return [sumOf(measured, 'postillion_recipients_unchecked'), isTold];
+  };
+  expect(await askedBy(true)).toEqual([1, true]);
+  expect(await askedBy(false)).toEqual([0, false]);
+  for (const domain of wellKnownDomains) dns.fail(domain, 'SERVFAIL');
+  expect(await askedBy(true), 'where they do not answer').toEqual([0, false]);
+  dns.set('yahoo.com', { A: ['192.0.2.1'] });
+  expect(await askedBy(true)).toEqual([0, false]);
+  resolver.close();
+  await dns.stop();
 });
 
 test('what several processes measure is one text, in which each metric is declared once', async () => {

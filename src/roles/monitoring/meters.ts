@@ -8,7 +8,8 @@ import {
   Registry,
 } from 'prom-client';
 import { readVersion } from '../../config.ts';
-import type { Observers } from '../../installation/installation.ts';
+import { createControlLookup } from '../../email/email.ts';
+import type { Installation, Observers } from '../../installation/installation.ts';
 import { type Settlement, settledOutcomeOf } from '../../messages/messages.ts';
 import { groupBy } from '../../platform/grouping.ts';
 import type { Database } from '../../platform/postgres/database.ts';
@@ -32,7 +33,10 @@ const requestBuckets = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10];
 
 /** `process` is the number of this one among those of its role. */
 export function createMeters(
-  { database }: { database: Pick<Database, 'connections'> },
+  {
+    database,
+    ...tools
+  }: Pick<Installation, 'config' | 'resolver' | 'clock'> & { database: Pick<Database, 'connections'> },
   { role, process }: { role: string; process: number },
 ): Meters {
   const registry = new Registry();
@@ -87,6 +91,10 @@ export function createMeters(
     'Hand-offs that were cut off, so that nobody knows whether the message was taken.',
     ['channel'],
   );
+  const drops = counter('postillion_drops_total', 'Recipients to whom nothing is sent, by the reason.', [
+    'channel',
+    'reason',
+  ]);
   const requests = counter(
     'postillion_http_requests_total',
     'Requests by the pattern of their route and the status of the answer; left if the client left before it.',
@@ -119,7 +127,16 @@ export function createMeters(
       this.set(database.connections().waiting);
     },
   });
-  void [connections, connectionWaits];
+  const control = createControlLookup(tools);
+  const unchecked = new Gauge({
+    name: 'postillion_recipients_unchecked',
+    help: "Whether the name servers of this process deny large mail domains, so that recipients' domains are not checked.",
+    registers,
+    async collect() {
+      this.set(tools.config.areDomainsLookedUp && (await control.verdict()) === 'deny' ? 1 : 0);
+    },
+  });
+  void [connections, connectionWaits, unchecked];
 
   return {
     observers: {
@@ -153,6 +170,9 @@ export function createMeters(
             outcomes.inc({ channel, class: ofClass, outcome }, some.length);
             const cutOff = some.filter(({ isAmbiguous }) => isAmbiguous).length;
             if (cutOff > 0) ambiguities.inc({ channel }, cutOff);
+            if (outcome !== 'dropped') continue;
+            for (const [reason, dropped] of groupBy(some, ({ dropReason }) => dropReason ?? ''))
+              drops.inc({ channel, reason }, dropped.length);
           }
         },
       },

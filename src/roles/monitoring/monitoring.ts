@@ -2,6 +2,7 @@
  * What one process tells of itself: its own metrics, those of the whole installation, and whether it is ready. If it
  * serves alone, it listens for those who ask (listener.ts); else its supervisor does, and passes on what all processes say.
  */
+import { createControlLookup } from '../../email/email.ts';
 import type { Installation } from '../../installation/installation.ts';
 import { within } from '../../platform/clock.ts';
 import { createSharedLook } from '../../platform/shared-look.ts';
@@ -9,7 +10,7 @@ import type { ProcessShare } from '../../platform/process-share.ts';
 import { readCondition, readMeasures } from './condition.ts';
 import type { Measured, Meters } from './meters.ts';
 import { type MonitoringListener, startMonitoringListener } from './listener.ts';
-import { type Degradation, findDegradations, type Readiness } from './readiness.ts';
+import { type Degradation, findDegradations, type Readiness, recipientsUnchecked } from './readiness.ts';
 
 export type Monitoring = {
   /** The metrics of this process. */
@@ -29,20 +30,29 @@ const lookMaxMs = 3_000;
 /** A load balancer waits for two seconds, and the database was asked by then whether it answers at all. */
 const conditionMaxMs = 1_000;
 
-/** Finds what keeps the installation from its work; many may ask. */
+/** Finds what keeps the installation from its work; many may ask. The name servers are those of this process. */
 export function createConditionWatch(
-  installation: Pick<Installation, 'database' | 'clock'>,
+  installation: Pick<Installation, 'database' | 'clock' | 'config' | 'resolver'>,
 ): () => Promise<Degradation[]> {
-  const { clock } = installation;
+  const { clock, config } = installation;
+  const control = createControlLookup(installation);
+  const findUnchecked = async () => {
+    if (!config.areDomainsLookedUp) return [];
+    const verdict = await within(clock, conditionMaxMs, control.verdict(), 'silent');
+    return verdict === 'deny' ? [recipientsUnchecked] : [];
+  };
   const look = createSharedLook(clock, { keptMs, lookMaxMs: conditionMaxMs }, () =>
     readCondition(installation),
   );
-  return async () => findDegradations(await look(), clock.nowMs());
+  return async () => {
+    const [condition, unchecked] = await Promise.all([look(), findUnchecked()]);
+    return [...findDegradations(condition, clock.nowMs()), ...unchecked];
+  };
 }
 
 /** Loads what measures: a process that nobody asks does without. */
 export async function openMeters(
-  installation: Pick<Installation, 'database' | 'config'>,
+  installation: Pick<Installation, 'database' | 'config' | 'resolver' | 'clock'>,
   role: string,
   share: ProcessShare,
 ): Promise<Meters | null> {
@@ -57,7 +67,7 @@ const unanswered = 'the database does not answer';
 
 /** `findUnreadiness` says what keeps this process from taking work, or null. */
 export async function createMonitoring(
-  installation: Pick<Installation, 'database' | 'clock'>,
+  installation: Pick<Installation, 'database' | 'clock' | 'config' | 'resolver'>,
   meters: Meters,
   findUnreadiness: () => Promise<string | null>,
 ): Promise<Monitoring> {

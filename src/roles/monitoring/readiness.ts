@@ -1,3 +1,4 @@
+import { wellKnownDomains } from '../../email/email.ts';
 import { dateOf } from '../../platform/clock.ts';
 import type { Condition } from './condition.ts';
 
@@ -8,7 +9,13 @@ export type Readiness = { unreadiness: string | null; degradations: readonly Deg
 
 /** What an operator should look at although requests are accepted: for programs, and in words. */
 export type Degradation = {
-  kind: 'no_worker' | 'jobs_late' | 'provider_unavailable' | 'accounts_unavailable' | 'condition_unknown';
+  kind:
+    | 'no_worker'
+    | 'jobs_late'
+    | 'provider_unavailable'
+    | 'accounts_unavailable'
+    | 'recipients_unchecked'
+    | 'condition_unknown';
   message: string;
 };
 
@@ -43,3 +50,9 @@ export function describeBreaker({ channel, provider, accounts, openedAt }: OpenB
     message: `${which} of the channel ${channel} at ${provider} cannot be used, the first since ${since}`,
   };
 }
+
+/** While name servers deny large domains, those of recipients are not judged by them. */
+export const recipientsUnchecked: Degradation = {
+  kind: 'recipients_unchecked',
+  message: `the name servers deny that mail can be delivered to ${wellKnownDomains.join(', ')}: no recipient's domain is checked`,
+};

@@ -3,6 +3,22 @@ import type { Mutant } from '../mutant.ts';
 
 export const channels: readonly Mutant[] = [
   {
+    file: 'src/email/deliverability.ts',
+    from: "if ((await control.verdict()) === 'answer') return fault;",
+    to: 'return fault;',
+    tests: ['src/email/deliverability.test.ts'],
+    named: 'have nobody dropped',
+    harm: 'an installation with name servers of an inner network drops all of its mail',
+  },
+  {
+    file: 'src/email/control-lookup.ts',
+    from: "return isAnyDenied ? 'deny' : 'silent';",
+    to: "return 'silent';",
+    tests: ['src/roles/monitoring/meters.test.ts'],
+    named: 'deny large mail domains',
+    harm: 'nobody is told that recipients go unchecked',
+  },
+  {
     file: 'src/channels/email/providers/smtp/transactions.ts',
     from: '      loseAnnounced(line, current, queue, reply, refusal);',
     to: '      loseAnnounced(line, current, queue, reply, null);',

@@ -149,8 +149,8 @@ export const leases: readonly Mutant[] = [
   },
   {
     file: 'src/email/deliverability.ts',
-    from: 'if (await areServersSilent()) untilMs',
-    to: 'if (!(await areServersSilent()) || isAsking) untilMs',
+    from: "if ((await control.ask()) === 'silent') begin();",
+    to: "if ((await control.ask()) !== 'deny') begin();",
     tests: ['src/email/deliverability.test.ts'],
     named: 'domains whose own name servers are dead let nobody else go unchecked',
     harm: "one sender's dead domains leave everybody's addresses unchecked",

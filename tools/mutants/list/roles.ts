@@ -155,12 +155,11 @@ export const roles: readonly Mutant[] = [
     harm: 'doctor does not see two SPF records, which count as none',
   },
   {
-    file: 'src/doctor/delivery.ts',
-    from: 'if (looks.some(({ fault, isAnswered }) => fault === null && isAnswered))',
-    to: 'if (looks.some(({ fault }) => fault === null))',
+    file: 'src/email/control-lookup.ts',
+    from: "if (answer.kind === 'failed') throw new Error(answer.detail);",
+    to: '',
     tests: ['test/journeys/doctor-delivery.test.ts'],
-    named:
-      'a domain that is denied counts where the other lookups fail, and lookups that fail alone drop no recipient',
+    named: 'a domain that is denied counts where the other lookups fail',
     harm: 'doctor finds name servers fit that answer nothing',
   },
   {
