@@ -72,6 +72,17 @@ test('issues name what is missing and what is wrong', () => {
 });
 
 test.each([
+  [[expected[0]!.value, 'v=DKIM1; k=rsa; p=OTHER'], 'v=DKIM1; k=rsa; p=OTHER'],
+  [['v=DKIM1; k=rsa; p=OTHER', expected[0]!.value], 'v=DKIM1; k=rsa; p=OTHER'],
+  [[expected[0]!.value, expected[0]!.value], expected[0]!.value],
+  [[expected[0]!.value, 'x'.repeat(900)], 'x'.repeat(100)],
+])('of the keys %j at one selector the second is named', (found, second) => {
+  expect(listIssues(expected, { dkim: { status: 'failed', checkedAt: null, found } })).toEqual([
+    `There must be one TXT record at pst._domainkey.example.com, and there is a second one: ${second}`,
+  ]);
+});
+
+test.each([
   [0, 1],
   [29, 1],
   [30, 10],

@@ -46,13 +46,25 @@ export function isComplete(expected: readonly ExpectedRecord[], findings: Findin
 
 /** What a verified domain lacks, a sentence each. */
 export function listIssues(expected: readonly ExpectedRecord[], findings: Findings): string[] {
-  return expected.flatMap(({ kind, type, name, isRequired }) => {
+  return expected.flatMap(({ kind, type, name, value, isRequired }) => {
     const finding = findings[kind];
     if (!isRequired || finding === undefined || finding.status === 'verified') return [];
-    return finding.found.length === 0
-      ? [`The ${type} record of ${name} is missing.`]
-      : [`The ${type} record of ${name} is not what it should be.`];
+    if (finding.found.length === 0) return [`The ${type} record of ${name} is missing.`];
+    const second = kind === 'dkim' ? findSecond(finding.found, value) : null;
+    return second === null
+      ? [`The ${type} record of ${name} is not what it should be.`]
+      : [`There must be one ${type} record at ${name}, and there is a second one: ${second}`];
   });
+}
+
+/** A key fills 400 characters; its beginning tells it from others. */
+const shownCharsMax = 100;
+
+/** Of several records where one should be, the first that is not the one that was asked for; null if there is one. */
+function findSecond(found: readonly string[], value: string): string | null {
+  const own = found.indexOf(value);
+  const second = found.length < 2 ? undefined : found[own === 0 ? 1 : 0];
+  return second === undefined ? null : second.slice(0, shownCharsMax);
 }
 
 const minuteMs = 60_000;

@@ -123,11 +123,12 @@ export function observeTexts(
     (texts) => {
       switch (record.kind) {
         case 'dkim':
-          return texts.some((text) => publishesDkimKey(text, settings.dkim.publicKey));
+          // RFC 6376 §3.6.2.2: of several records a receiver may take any, and the second half of a key is none.
+          return texts.length === 1 && texts.every((text) => publishesDkimKey(text, settings.dkim.publicKey));
         case 'return_path_spf':
           return isSpfAsExpected(texts, hosts.bounceHost);
         case 'dmarc':
-          return texts.some(isDmarc);
+          return isDmarcAsExpected(texts);
         case 'return_path_mx':
         case 'tracking':
           throw new Error(`the record ${record.kind} is no text`);
@@ -184,6 +185,12 @@ function isSpfAsExpected(texts: readonly string[], includedHost: string): boolea
 function isIncludeOf(term: string, host: string): boolean {
   const target = /^\+?include:(.+?)\.?$/.exec(term)?.[1];
   return target === host;
+}
+
+/** RFC 7489 §6.6.3: what is no DMARC record is ignored, and of two nobody obeys either. */
+function isDmarcAsExpected(texts: readonly string[]): boolean {
+  const policies = texts.filter((text) => /^\s*v\s*=\s*DMARC1\s*(;|$)/.test(text));
+  return policies.length === 1 && policies.every(isDmarc);
 }
 
 /** RFC 7489 §6.3: the version comes first, and a policy is required. */

@@ -57,7 +57,9 @@ async function takeBounce(tools: BounceTools, job: RecipientKey, source: Uint8Ar
     case 'delivery_status': {
       const addressKey = await findAddressKey(tools, job);
       if (addressKey === null) return;
-      const reports = report.recipients.flatMap((recipient) => toReport(job, addressKey, recipient));
+      const reports = chooseOwn(report.recipients, addressKey).flatMap((recipient) =>
+        toReport(job, addressKey, recipient),
+      );
       if (reports.length > 0) await applyReports(tools, emailChannel, reports);
       return;
     }
@@ -77,6 +79,22 @@ async function findAddressKey({ database }: BounceTools, job: RecipientKey): Pro
     findAddressKeys(transaction, [job]),
   );
   return recipient?.addressKey ?? null;
+}
+
+/**
+ * A report may be about several recipients, where a server on the way has added some. Those that name ours decide, if any
+ * does.
+ */
+function chooseOwn(
+  recipients: readonly ReportedRecipient[],
+  addressKey: string,
+): readonly ReportedRecipient[] {
+  const own = recipients.filter(({ address, finalAddress }) =>
+    [address, finalAddress].some(
+      (named) => named !== null && emailChannel.reports.isSameAddress(addressKey, named),
+    ),
+  );
+  return own.length > 0 ? own : recipients;
 }
 
 function toReport(job: RecipientKey, addressKey: string, recipient: ReportedRecipient): Report[] {

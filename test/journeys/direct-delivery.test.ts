@@ -340,6 +340,25 @@ describe('what comes back', () => {
     expect(await settle('late@good.test')).toMatchObject({ drop_reason: 'suppressed' });
   });
 
+  test('in a report of several recipients what names ours decides, wherever it stands', async () => {
+    const unknown = [
+      'Final-Recipient: rfc822; other@good.test',
+      'Action: failed',
+      'Status: 5.1.1',
+      'Diagnostic-Code: smtp; 550 5.1.1 No such user here',
+      '',
+      '',
+    ].join('\r\n');
+    const { id, returnPath } = await deliverTo('several@good.test');
+    const ours = report('5.2.2', '552 5.2.2 Mailbox full', { to: 'Several@good.test' });
+    await returnMail(returnPath, ours.replace('Final-Recipient', `${unknown}Final-Recipient`));
+    expect(recipientOf(await read(server, id))).toMatchObject({
+      status: 'bounced',
+      bounce: { type: 'soft', class: 'mailbox_full' },
+    });
+    expect(await settle('several@good.test')).not.toMatchObject({ drop_reason: 'suppressed' });
+  });
+
   test.each([
     ['as Postfix names it', 'alias@good.test', { to: 'gone@elsewhere.test' }],
     [

@@ -62,12 +62,10 @@ const replies: readonly (readonly [FailureClass, ReplyPhase, number, string])[] 
   ['auth_failure', 'opening', 535, '5.7.8 Username and Password not accepted. - gsmtp'],
   ['policy', 'opening', 421, '4.7.0 TLS required for RCPT domain, closing connection. - gsmtp'],
   // Microsoft 365 and Outlook.com.
-  [
-    'mailbox_not_found',
-    'rcpt',
-    550,
-    '5.1.10 RESOLVER.ADR.RecipientNotFound; Recipient not found by SMTP address lookup',
-  ],
+  ['mailbox_not_found', 'rcpt', 550, '5.1.10 RESOLVER.ADR.RecipientNotFound'],
+  ['mailbox_not_found', 'rcpt', 550, '5.1.10 Recipient not found by SMTP address lookup'],
+  ['policy', 'rcpt', 550, '5.7.133 RESOLVER.RST.SenderNotAuthenticatedForGroup; authentication required'],
+  ['policy', 'rcpt', 550, '5.7.134 RESOLVER.RST.SenderNotAuthenticatedForMailbox; authentication required'],
   [
     'mailbox_not_found',
     'rcpt',
@@ -602,4 +600,31 @@ test('each entry of the tables is needed: without it some reply is classified ot
     }),
   );
   expect(needless.map(({ entry }) => entry)).toEqual([]);
+});
+
+test.each([
+  [550, '5.1.10', '5.1.10 RESOLVER.ADR.RecipientNotFound', 'mailbox_not_found'],
+  [550, '5.1.10', '5.1.10 RESOLVER.ADR.RecipientNotFound; not found', 'mailbox_not_found'],
+  [556, '5.1.10', '5.1.10 The recipient takes no mail', 'domain_not_found'],
+  [
+    550,
+    '5.7.133',
+    '5.7.133 RESOLVER.RST.SenderNotAuthenticatedForGroup; authentication required; the sender was not authenticated',
+    'policy',
+  ],
+  [
+    550,
+    '5.7.134',
+    '5.7.134 RESOLVER.RST.SenderNotAuthenticatedForMailbox; authentication required',
+    'policy',
+  ],
+  [550, '5.1.1', '5.1.1 <a@example.test>: No thanks (antispam.host.example)', 'mailbox_not_found'],
+  [550, '5.1.1', '5.1.1 rejected for a@example.test by spam-filter.host.example', 'mailbox_not_found'],
+  [550, '5.1.1', '5.1.1 User unknown (antispam.host.example)', 'mailbox_not_found'],
+  [550, '5.2.1', '5.2.1 dkim.mx.host.example says no', 'mailbox_not_found'],
+  [550, '5.1.1', '5.1.1 blocked using zen.spamhaus.org', 'spam'],
+  [554, '5.7.1', '5.7.1 see http://www.barracudacentral.org/lookups', 'spam'],
+  [554, null, 'see www.barracudacentral.org', 'spam'],
+] as const)('%i %s in %j is %s', (code, enhancedCode, text, failureClass) => {
+  expect(classifyReply(code, enhancedCode, text, 'rcpt')).toBe(failureClass);
 });

@@ -256,6 +256,7 @@ const phrases: readonly (readonly [FailureClass, readonly string[]])[] = [
       "user doesn't have",
       'recipient not found',
       'recipnotfound',
+      'recipientnotfound',
       'recipient unknown',
       'unknown recipient',
       'recipient does not exist',
@@ -419,7 +420,13 @@ const basicCodes: Readonly<Record<string, FailureClass>> = {
 };
 
 /** RFC 3463 §3.2: these are about the sender's address, and so are all words beside them. */
-const senderCodes: ReadonlySet<string> = new Set(['1.7', '1.8']);
+const senderCodes: ReadonlySet<string> = new Set([
+  '1.7',
+  '1.8',
+  // Exchange Online: the group or mailbox takes mail from its own organization alone. Its words ask for authentication.
+  '7.133',
+  '7.134',
+]);
 
 /** An address is no statement: many live at a `spamfilter`, and every reply repeats the one that it was asked about. */
 function withoutAddresses(words: string): string {
@@ -427,6 +434,9 @@ function withoutAddresses(words: string): string {
 }
 
 const mailAddress = /[^\s<>()[\]"',;:@]{1,64}@[^\s<>()[\]"',;:@]{1,255}/g;
+
+/** Exchange's own names of errors, such as `RESOLVER.ADR.RecipientNotFound`, are statements. */
+const hostName = /(?<![\w.-])(?!resolver\.)(?:[a-z0-9_-]{1,63}\.){1,10}[a-z][a-z-]{1,62}(?![\w-])/g;
 
 /** What replies are classified by. */
 export const replyTables = { phrases, enhancedCodes, enhancedSubjects, basicCodes, senderCodes };
@@ -450,11 +460,14 @@ export function classifyReply(
   const all = withoutAddresses(text.slice(0, diagnosticCharsMax).toLowerCase());
   // The words of RFC 5321 §4.2.3 for 450, whatever the reason.
   const words = code === 450 ? all.replace('mailbox unavailable', '') : all;
-  for (const [failureClass, candidates] of tables.phrases) {
-    if (candidates.some((phrase) => words.includes(phrase))) return failureClass;
-  }
   const byEnhancedCode =
     enhancedCode === null ? undefined : classifyEnhancedCode(enhancedCode.slice(2), tables);
+  // What a host is called outweighs no code that is about the address: `550 5.1.1 … (antispam.example.com)`.
+  const isAboutAddress = byEnhancedCode !== undefined && /^.\.[12]\./.test(enhancedCode ?? '');
+  const statements = isAboutAddress ? words.replace(hostName, '') : words;
+  for (const [failureClass, candidates] of tables.phrases) {
+    if (candidates.some((phrase) => statements.includes(phrase))) return failureClass;
+  }
   if (byEnhancedCode !== undefined) return byEnhancedCode;
   if (code === null) return 'other';
   return tables.basicCodes[`${code} ${phase ?? ''}`] ?? tables.basicCodes[`${code}`] ?? 'other';

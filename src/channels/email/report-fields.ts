@@ -125,6 +125,7 @@ function toStatement(
     isAliasTarget: false,
     status,
     diagnostic: withoutType(group.get('diagnostic-code') ?? ''),
+    supplement: group.get('x-supplementary-info') ?? '',
     remote: host === undefined ? null : readHost(host),
   };
 }

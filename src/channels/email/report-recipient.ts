@@ -33,6 +33,8 @@ export type RecipientStatement = {
   status: string | null;
   /** The words of the field `Diagnostic-Code` without their type, or those of a person; may be empty. */
   diagnostic: string;
+  /** What `X-Supplementary-Info` adds to that, or empty. */
+  supplement?: string;
   /** The host that is said to have refused. */
   remote: string | null;
 };

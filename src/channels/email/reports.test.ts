@@ -594,3 +594,29 @@ test.each([
     });
   }
 });
+
+test.each([
+  ['<mx.example.test #5.1.1 smtp; 550 5.1.1 <a@example.test>: user unknown>', 'mailbox_not_found', 'hard'],
+  ['< #5.2.2 smtp; 552 5.2.2 The mailbox is full>', 'mailbox_full', 'soft'],
+  ['nothing that says why', 'other', 'soft'],
+])('where the diagnostic code says nothing, the supplement %j does', (supplement, failureClass, type) => {
+  const fields = [
+    'Final-Recipient: rfc822; a@example.test',
+    'Action: failed',
+    'Status: 5.0.0',
+    'Diagnostic-Code: smtp; 550 Requested action not taken',
+    `X-Supplementary-Info: ${supplement}`,
+  ].join('\r\n');
+  expect(recipientOf(inStatus(fields))).toMatchObject({ failureClass, type });
+});
+
+test('a supplement does not outweigh a diagnostic code that says why', () => {
+  const fields = [
+    'Final-Recipient: rfc822; a@example.test',
+    'Action: failed',
+    'Status: 5.2.2',
+    'Diagnostic-Code: smtp; 552 5.2.2 The mailbox is full',
+    'X-Supplementary-Info: user unknown',
+  ].join('\r\n');
+  expect(recipientOf(inStatus(fields))).toMatchObject({ failureClass: 'mailbox_full', type: 'soft' });
+});

@@ -90,7 +90,8 @@ function readStatusParts(head: ReportHead, parts: MailParts): BounceReport | nul
       const all = findWords(statement, told, statements.length);
       // Which of several ends of an alias the fields are about is not said.
       const isAliasTarget = all.some((words) => words.isAliasTarget);
-      return judgeWithWords(endIfExpired({ ...statement, isAliasTarget }, all[0]), all[0]);
+      const ended = endIfExpired({ ...statement, isAliasTarget }, all[0]);
+      return judgeWithWords(ended, explainingSupplement(statement) ?? all[0]);
     }),
   };
 }
@@ -120,6 +121,14 @@ function endIfExpired(
     // OpenSMTPD before 7.3 writes this into a report that otherwise is a warning, but never into a warning.
     words?.diagnostic.startsWith('Envelope expired') === true;
   return isExpired ? { ...statement, action: 'failed' } : statement;
+}
+
+/** The statement in the words of its supplement, if these give a reason. */
+function explainingSupplement(statement: RecipientStatement): RecipientStatement | null {
+  const { supplement = '' } = statement;
+  if (supplement === '') return null;
+  const supplemented = { ...statement, status: null, diagnostic: supplement };
+  return judgeStatement(supplemented).failureClass === 'other' ? null : supplemented;
 }
 
 /** Where the fields do not tell why, the words for people may: `Status: 5.0.0` below "The mailbox is full". */

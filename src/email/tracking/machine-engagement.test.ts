@@ -27,6 +27,7 @@ test.each([
   'Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/42.0.2311.135 Safari/537.36 Edge/12.246 Gmail-content-sampling',
   'Mozilla/5.0 (Windows NT 6.1; WOW64) AppleWebKit/534+ (KHTML, like Gecko) BingPreview/1.0b',
   'Barracuda Sentinel (EE)',
+  'Microsoft Office Existence Discovery',
   'Mozilla/5.0 (compatible; Proofpoint URL Defense)',
   'Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)',
   'Slackbot-LinkExpanding 1.0 (+https://api.slack.com/robots)',

@@ -54,6 +54,8 @@ const machineAgents: ReadonlySet<string> = new Set([
 ]);
 
 const machineNames = [
+  // Office looks whether a link exists before a person follows it: "Microsoft Office Existence Discovery".
+  'existence discovery',
   // Gateways that scan mail.
   ...['barracuda', 'proofpoint', 'mimecast', 'messagelabs', 'symantec', 'trendmicro', 'tmufe', 'fireeye'],
   ...['forcepoint', 'websense', 'sophos', 'zscaler', 'fortiguard', 'fortimail', 'ironport', 'cloudmark'],

@@ -3,6 +3,22 @@ import type { Mutant } from '../mutant.ts';
 
 export const channels: readonly Mutant[] = [
   {
+    file: 'src/channels/email/replies.ts',
+    from: "isAboutAddress ? words.replace(hostName, '') : words",
+    to: 'words',
+    tests: ['src/channels/email/replies.test.ts'],
+    named: 'in %j is %s',
+    harm: 'dead addresses at servers that are called after spam are never suppressed',
+  },
+  {
+    file: 'src/domains/records.ts',
+    from: 'texts.length === 1 && texts.every(',
+    to: 'texts.some(',
+    tests: ['src/domains/records.test.ts'],
+    named: 'is as expected',
+    harm: 'a domain is verified whose mail fails DKIM at every other receiver',
+  },
+  {
     file: 'src/email/deliverability.ts',
     from: "if ((await control.verdict()) === 'answer') return fault;",
     to: 'return fault;',
