@@ -3,6 +3,14 @@ import type { Mutant } from '../mutant.ts';
 
 export const texts: readonly Mutant[] = [
   {
+    file: 'src/channels/sms/providers/smpp/wire.ts',
+    from: 'if (this.#takeBack(sequence)) {',
+    to: 'if (this.#outgoing.some((outgoing) => outgoing.sequence === sequence)) {',
+    tests: ['src/channels/sms/providers/smpp/wire.test.ts'],
+    named: 'a question that was not read in time is taken back, and never arrives',
+    harm: 'a text that is tried again arrives twice',
+  },
+  {
     file: 'src/messages/feedback/stored-events.ts',
     from: "if (batcher.size() >= waitingMax) throw new Error('too many events of a provider wait to be stored');",
     to: '',

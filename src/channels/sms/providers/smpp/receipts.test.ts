@@ -64,6 +64,20 @@ describe('readReceipt', () => {
     });
   });
 
+  it.each([
+    ['UCS-2', (text: string) => Buffer.from(text, 'utf16le').swap16()],
+    ['UCS-2 with a byte order mark', (text: string) => Buffer.from(`\ufeff${text}`, 'utf16le').swap16()],
+    ['UCS-2 with its octets the other way round', (text: string) => Buffer.from(text, 'utf16le')],
+    ['ASCII all the same', (text: string) => Buffer.from(text, 'latin1')],
+  ])('reads words that are said to be UCS-2 and are %s', async (_name, encode) => {
+    const words = 'id:0A1b sub:001 dlvrd:001 stat:UNDELIV err:011 text:Łódź stat:DELIVRD';
+    expect(await read(receipt('', { dataCoding: 8, octets: encode(words) }))).toMatchObject({
+      providerMessageId: 'a1b',
+      status: 'undelivered',
+      diagnostic: 'stat:UNDELIV err:011',
+    });
+  });
+
   it('trusts the parameters rather than the words', async () => {
     const message = receipt('id:8 stat:UNDELIV err:001', { messageState: 2, receiptedMessageId: '7' });
     expect(await read(message)).toMatchObject({ providerMessageId: '7', status: 'delivered' });

@@ -93,7 +93,7 @@ export async function readReceipt(
 
 /** What became of a text, and the words that say so. */
 function readState(message: ShortMessage) {
-  const fields = fieldsOf(message.messagePayload ?? message.octets);
+  const fields = fieldsOf(message);
   const word = fieldOf(fields, 'stat')?.toUpperCase().slice(0, 7) ?? null;
   const meaning =
     meaningsByState.get(message.messageState ?? -1) ?? (word === null ? undefined : meaningsByWord.get(word));
@@ -101,13 +101,25 @@ function readState(message: ShortMessage) {
 }
 
 /** `id:… sub:… dlvrd:… submit date:… done date:… stat:… err:… text:…`, more or less: the text itself comes last. */
-function fieldsOf(octets: Buffer): string {
-  const body = octets.toString('latin1', 0, bodyOctetsMax);
+function fieldsOf(message: ShortMessage): string {
+  const body = wordsOf(message).slice(0, bodyCharsMax);
   const textAt = body.search(/\btext:/i);
   return textAt === -1 ? body : body.slice(0, textAt);
 }
 
-const bodyOctetsMax = 1_000;
+const bodyCharsMax = 1_000;
+
+/** §5.2.19: UCS-2, of which the words of a receipt have every other octet zero. */
+const ucs2 = 0x08;
+
+/** Some say that receipts are UCS-2, and write them in ASCII, which has no zeros. */
+function wordsOf({ dataCoding, messagePayload, octets }: ShortMessage): string {
+  const body = (messagePayload ?? octets).subarray(0, 2 * bodyCharsMax);
+  // The first character may be a byte order mark.
+  const zeroAt = body.subarray(0, 4).indexOf(0);
+  if (dataCoding !== ucs2 || zeroAt === -1) return body.toString('latin1');
+  return new TextDecoder(zeroAt % 2 === 0 ? 'utf-16be' : 'utf-16le').decode(body);
+}
 
 const fieldPatterns = {
   id: /(?:^|\s)id:\s?(\S{1,100})/i,

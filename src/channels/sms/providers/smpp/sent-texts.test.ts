@@ -1,11 +1,16 @@
 import { describe, expect, it } from 'vitest';
-import { SentTexts } from './sent-texts.ts';
+import { canonicalIdentifier, SentTexts } from './sent-texts.ts';
 
 const to = '+491510000001';
 const reference = { organizationId: 'org', messageId: 'message', ordinal: 0 };
 
 function add(sent: SentTexts, providerMessageId: string, number = to): void {
-  sent.add({ providerMessageId, reference, to: number, senderName: 'Postillion' });
+  sent.add({
+    providerMessageId: canonicalIdentifier(providerMessageId),
+    reference,
+    to: number,
+    senderName: 'Postillion',
+  });
 }
 
 describe('SentTexts', () => {
@@ -19,10 +24,39 @@ describe('SentTexts', () => {
     ['0000041394', 'A1B2'],
     ['0000041394', '41394'],
     ['41394', '0000041394'],
+    ['a1b2', 'A1B2'],
+    ['A1B2', '0000a1b2'],
+    ['0000A1b2', 'a1B2'],
+    ['41394', '0000A1B2'],
+    ['0', '0000'],
+    ['0198C0DE-0000-7000-8000-00000000000A', '0198c0de-0000-7000-8000-00000000000a'],
+    ['00Msg-7x', 'mSG-7X'],
   ])('finds %s by %s', (providerMessageId, identifier) => {
     const sent = new SentTexts();
     add(sent, providerMessageId);
-    expect(sent.find(identifier, to)).toMatchObject({ providerMessageId, text: { reference } });
+    expect(sent.find(identifier, to)).toEqual({
+      providerMessageId: canonicalIdentifier(providerMessageId),
+      text: expect.objectContaining({ reference }) as unknown,
+    });
+  });
+
+  it.each([
+    ['A1B2', '0000a1b2'],
+    ['0000041394', '41394'],
+    ['0198C0DE-0000-7000-8000-00000000000A', '0198c0de-0000-7000-8000-00000000000a'],
+  ])('knows %s and %s under one identifier, whatever else it knows', (answered, reported) => {
+    expect(new SentTexts().find(reported, to).providerMessageId).toBe(canonicalIdentifier(answered));
+  });
+
+  it('keeps apart identifiers that are no numbers and differ in capitals alone', () => {
+    const sent = new SentTexts();
+    add(sent, 'xAb');
+    add(sent, 'XaB');
+    expect([sent.find('xAb', to), sent.find('XaB', to)].map((found) => found.providerMessageId)).toEqual([
+      'xAb',
+      'XaB',
+    ]);
+    expect(sent.find('xab', '+491510000009')).toEqual({ providerMessageId: 'xab', text: null });
   });
 
   it('does not take the text of another number for one with the same digits', () => {
@@ -44,7 +78,7 @@ describe('SentTexts', () => {
     expect(sent.find('4660', to).providerMessageId).toBe('4660');
     add(sent, '0000A1B2');
     sent.find('41394', to);
-    expect(sent.find('4660', to)).toEqual({ providerMessageId: '00001234', text: null });
+    expect(sent.find('4660', to)).toEqual({ providerMessageId: '1234', text: null });
   });
 
   it('takes identifiers as they are given again as soon as one is known as it is given', () => {

@@ -7,6 +7,7 @@ import { drainTimeoutMs } from './bound-connection.ts';
 import type { BoundConnection } from './bound-connection.ts';
 import type { ShortMessage, SmppAnswer } from './pdu.ts';
 import type { Rate } from './rate.ts';
+import { canonicalIdentifier } from './sent-texts.ts';
 import type { SentTexts } from './sent-texts.ts';
 import { readStatus, statuses } from './statuses.ts';
 import { words } from './strangers.ts';
@@ -21,7 +22,8 @@ import type { WireFault } from './wire.ts';
  * the parts that the provider has taken are paid for. So a part that is put off is tried again here, a few times, and
  * the text is rejected if that does not help.
  *
- * Where the answer to the last part is lost the outcome is unknown, and nothing is repeated; the receipt settles it, or
+ * What the connection has not taken from us when it is lost was not sent, and the text is tried again as a whole. Where
+ * the answer to the last part is lost the outcome is unknown, and nothing is repeated; the receipt settles it, or
  * a late answer, which is reported like a receipt. Where an earlier answer is lost, or the connection before
  * the last part was submitted, the text cannot arrive whole, since nothing is submitted after that, and no receipt was
  * asked for that could settle it: it is rejected. Where the process dies between two parts, the text stays uncertain.
@@ -74,14 +76,12 @@ async function submitParts(
   messages: readonly ShortMessage[],
 ): Promise<SmsOutcome> {
   const { wire } = line;
-  const broken = wire.brokenBy();
-  // Not one octet has left.
-  if (broken !== null) return unavailable(words(null, broken.detail, wire.remoteHost));
   for (const [at, message] of messages.entries()) {
     const isLast = at === messages.length - 1;
     const answer = await submitPart(tools, line, { message, isFirst: at === 0 }, (late) => {
       if (isLast) tellLate(tools, handOff, late);
     });
+    if ('unsubmitted' in answer && at === 0) return notSubmitted(answer.unsubmitted, wire.remoteHost);
     if ('unsubmitted' in answer) return cutOff(answer.unsubmitted, at, messages.length, wire.remoteHost);
     if (isFault(answer) && !isLast) return cutOff(answer, at + 1, messages.length, wire.remoteHost);
     if (isFault(answer)) return { kind: 'unknown', reply: words(null, answer.detail, wire.remoteHost) };
@@ -91,7 +91,7 @@ async function submitParts(
   throw new Error('A text has at least one part.');
 }
 
-/** The connection was lost before the part could be submitted, or submitted again after it had been put off. */
+/** The connection was lost, or stood still, before the part left, or left again after it had been put off. */
 type Unsubmitted = { unsubmitted: WireFault };
 
 /**
@@ -112,7 +112,7 @@ async function submitPart(
     const broken = wire.brokenBy();
     if (broken !== null) return { unsubmitted: broken };
     const answer = await wire.ask({ command: 'submit_sm', message }, answerTimeoutMs, onLateAnswer);
-    if (isFault(answer)) return answer;
+    if (isFault(answer)) return answer.isUnsent === true ? { unsubmitted: answer } : answer;
     if (answer.status === statuses.ok) pace.noteAccepted();
     else if (isThrottling(answer.status)) pace.noteThrottled();
     else if (answer.status === statuses.notBound) void rebind(line);
@@ -145,6 +145,11 @@ function refusal(tools: SubmitTools, status: number, isPartTaken: boolean, remot
   return { kind: 'deferred', reason, retryAfterMs: retryAfterMs * (1 + tools.random()), reply };
 }
 
+/** Not one octet has left. A message centre that does not read is told from one that is gone by the next text. */
+function notSubmitted({ detail }: WireFault, remote: string): SmsOutcome {
+  return unavailable(words(null, detail, remote));
+}
+
 /** `submitted` counts the parts that were taken, and the one whose answer was lost. */
 function cutOff({ detail }: WireFault, submitted: number, parts: number, remote: string): SmsOutcome {
   const reply = words(null, `cut off after ${submitted} of ${parts} parts: ${detail}`, remote);
@@ -161,7 +166,8 @@ function accept(tools: SubmitTools, handOff: Known, answer: SmppAnswer, remote: 
 function remember({ sent }: SubmitTools, { reference, to, sender }: Known, answer: SmppAnswer): string {
   const identifier = words(null, answer.identifier, '').diagnostic;
   // A message centre that gives no identifier sends no receipts either; still, the text needs an identifier.
-  const providerMessageId = identifier === '' ? `${reference.messageId}/${reference.ordinal}` : identifier;
+  const providerMessageId =
+    identifier === '' ? `${reference.messageId}/${reference.ordinal}` : canonicalIdentifier(identifier);
   sent.add({ providerMessageId, reference, to, senderName: sender.name });
   return providerMessageId;
 }

@@ -21,6 +21,8 @@ export type WireFault = {
   fault: 'closed' | 'timed_out' | 'not_smpp' | 'given_up';
   /** In words of ours or the machine's; quotes neither credentials nor content. */
   detail: string;
+  /** Of a question that was still here, of which not one octet has left. */
+  isUnsent?: true;
 };
 
 type Question = Extract<Pdu, { command: BindCommand | 'submit_sm' | 'enquire_link' | 'unbind' }>;
@@ -37,6 +39,15 @@ type Waiting = {
   resolve: (answer: SmppAnswer | WireFault) => void;
   onLateAnswer: ((answer: SmppAnswer) => void) | null;
 };
+
+/** What is to be written, and the sequence number of the question that it is; null of an answer. */
+type Outgoing = { sequence: number | null; octets: Buffer };
+
+/**
+ * What is given to the socket in one piece, some thirty texts. Of a piece that it has not taken whole when the
+ * connection is lost, nobody knows how much has left. Smaller: more system calls. Larger: more texts are uncertain.
+ */
+const pieceBytesMax = 4_096;
 
 /** §3.2: from 1 to 0x7FFFFFFF, and from the beginning again. */
 const sequenceMax = 0x7fff_ffff;
@@ -62,7 +73,11 @@ export class SmppWire {
   #end: (fault: WireFault) => void = () => undefined;
   #sequence = 0;
   #heardAtMs: number;
+  /** In their order. What stands here is known not to have left. */
+  #outgoing: Outgoing[] = [];
+  #outgoingBytes = 0;
   #isGathering = false;
+  #isWriting = false;
 
   /** In the order in which they were asked. */
   #waiting = new Map<number, Waiting>();
@@ -115,28 +130,27 @@ export class SmppWire {
   }
 
   /**
-   * Asks, and resolves with the answer. The question is written before this returns, unless the wire is broken.
-   * `onLateAnswer` is called if the answer comes after its time, and only then.
+   * Asks, and resolves with the answer. A question that could not be written in time never is. `onLateAnswer` is called if the answer comes after its time, and only then.
    */
   ask(
     question: Unnumbered<Question>,
     timeoutMs: number,
     onLateAnswer: ((answer: SmppAnswer) => void) | null = null,
   ): Promise<SmppAnswer | WireFault> {
-    if (this.#fault !== null) return Promise.resolve(this.#fault);
+    if (this.#fault !== null) return Promise.resolve({ ...this.#fault, isUnsent: true });
     this.#sequence = this.#sequence === sequenceMax ? 1 : this.#sequence + 1;
     const sequence = this.#sequence;
-    this.#write(writePdu({ ...question, sequence }));
     return new Promise((resolve) => {
       const deadlineAtMs = this.#clock.monotonicMs() + timeoutMs;
       this.#waiting.set(sequence, { command: question.command, deadlineAtMs, resolve, onLateAnswer });
       this.#setTimer(deadlineAtMs);
+      this.#write({ sequence, octets: writePdu({ ...question, sequence }) });
     });
   }
 
   /** Answers a question of the far side; on a broken wire, does nothing. */
   answer(command: SmppAnswer['command'], sequence: number, status: number): void {
-    this.#write(writePdu({ command, sequence, status, identifier: '' }));
+    this.#write({ sequence: null, octets: writePdu({ command, sequence, status, identifier: '' }) });
   }
 
   /** Ends the wire with a fault of our own making, unless it is broken already. Returns the fault that holds. */
@@ -145,7 +159,10 @@ export class SmppWire {
     this.#fault = { fault, detail };
     this.#cancelTimer();
     this.#socket.destroy();
-    for (const { resolve } of this.#waiting.values()) resolve(this.#fault);
+    const unsent = new Set(this.#outgoing.map((outgoing) => outgoing.sequence));
+    this.#outgoing = [];
+    for (const [sequence, { resolve }] of this.#waiting)
+      resolve(unsent.has(sequence) ? { ...this.#fault, isUnsent: true } : this.#fault);
     this.#waiting.clear();
     this.#late.clear();
     this.#end(this.#fault);
@@ -160,25 +177,54 @@ export class SmppWire {
     };
     const cancel = this.#clock.after(leaveTimeoutMs, leave);
     void this.ended.then(cancel);
+    while (this.#outgoing.length > 0) this.#socket.write(this.#takePiece());
     this.#socket.end(leave);
   }
 
-  #write(octets: Buffer): void {
+  #write(outgoing: Outgoing): void {
     if (this.#fault !== null) return;
-    if (this.#socket.writableLength > unreadBytesMax) {
+    if (this.#socket.writableLength + this.#outgoingBytes > unreadBytesMax) {
       this.break('not_smpp', 'the server does not read what it is sent');
       return;
     }
-    // All that is written in one turn leaves in one piece: a hundred texts are a hundred system calls otherwise.
-    if (!this.#isGathering) {
-      this.#isGathering = true;
-      this.#socket.cork();
-      process.nextTick(() => {
-        this.#isGathering = false;
-        this.#socket.uncork();
-      });
-    }
-    this.#socket.write(octets);
+    this.#outgoing.push(outgoing);
+    this.#outgoingBytes += outgoing.octets.length;
+    // All that is written in one turn leaves in few pieces: a hundred texts are a hundred system calls otherwise.
+    if (this.#isGathering) return;
+    this.#isGathering = true;
+    process.nextTick(() => {
+      this.#isGathering = false;
+      this.#writeNext();
+    });
+  }
+
+  /** A piece at a time: the next one stays here until the socket has taken the one before it. */
+  #writeNext(): void {
+    if (this.#fault !== null || this.#isWriting || this.#outgoing.length === 0) return;
+    this.#isWriting = true;
+    this.#socket.write(this.#takePiece(), () => {
+      this.#isWriting = false;
+      this.#writeNext();
+    });
+  }
+
+  #takePiece(): Buffer {
+    let bytes = 0;
+    const end = this.#outgoing.findIndex(({ octets }) => (bytes += octets.length) > pieceBytesMax);
+    // One that is larger than a piece is a piece by itself.
+    const taken = this.#outgoing.splice(0, end === -1 ? this.#outgoing.length : Math.max(1, end));
+    const piece = Buffer.concat(taken.map(({ octets }) => octets));
+    this.#outgoingBytes -= piece.length;
+    return piece;
+  }
+
+  /** Whether a question was still here, where it is no more. */
+  #takeBack(sequence: number): boolean {
+    const at = this.#outgoing.findIndex((outgoing) => outgoing.sequence === sequence);
+    if (at === -1) return false;
+    const [taken] = this.#outgoing.splice(at, 1);
+    this.#outgoingBytes -= taken?.octets.length ?? 0;
+    return true;
   }
 
   #onData = (octets: Buffer): void => {
@@ -239,6 +285,10 @@ export class SmppWire {
         continue;
       }
       this.#waiting.delete(sequence);
+      if (this.#takeBack(sequence)) {
+        resolve({ fault: 'timed_out', detail: 'the server does not read what it is sent', isUnsent: true });
+        continue;
+      }
       if (onLateAnswer !== null) this.#keepLate(sequence, onLateAnswer);
       resolve({ fault: 'timed_out', detail: 'the server did not answer in time' });
     }
