@@ -53,6 +53,7 @@ export {
   resolveContacts,
 } from './reference.ts';
 export { loadProperties } from './property-store.ts';
+export { audienceRules } from './rules.ts';
 export {
   audienceFormats,
   consentStates,

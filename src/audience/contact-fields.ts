@@ -94,6 +94,9 @@ export const contactIdentifiers = contactFieldNames.filter(
   (field): field is ContactIdentifier => contactFields[field].isIdentifier,
 );
 
+/** What is said of a contact without any of them. */
+export const missingIdentifier = `one of ${new Intl.ListFormat('en-GB').format(contactIdentifiers)} is required`;
+
 export function mapContactFields<Value>(
   toValue: (field: ContactField) => Value,
 ): Record<ContactField, Value> {

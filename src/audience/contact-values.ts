@@ -8,6 +8,7 @@ import {
   contactIdentifiers,
   type ContactKeyColumn,
   mapContactFields,
+  missingIdentifier,
 } from './contact-fields.ts';
 import { parseDateValue } from './date-value.ts';
 import type { ContactInput, Property, PropertyType, PropertyValue } from './schema.ts';
@@ -28,8 +29,6 @@ export const emptyContact: ContactValues = {
 
 /** As JSON. A page has a hundred contacts, and an answer has to fit into memory many times. */
 const propertiesLengthMax = 32_768;
-
-const namesOfIdentifiers = new Intl.ListFormat('en-GB').format(contactIdentifiers);
 
 /** The properties of an organization, by key. */
 export type Properties = ReadonlyMap<string, Property>;
@@ -63,7 +62,7 @@ export function mergeContact(
     issues.push(`properties must have at most ${propertiesLengthMax} characters in all`);
   }
   if (contactIdentifiers.every((field) => values[field] === null)) {
-    issues.push(`one of ${namesOfIdentifiers} is required`);
+    issues.push(missingIdentifier);
   }
   return issues.length === 0 ? { kind: 'merged', values } : { kind: 'invalid', issues };
 }

@@ -2,24 +2,19 @@ import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import { type Database, violatedIndex } from '../platform/postgres/database.ts';
 import * as store from './property-store.ts';
-import { contactRecord, type PropertyBody, type PropertyPatch } from './schema.ts';
+import { type PropertyBody, type PropertyPatch } from './schema.ts';
 import { findHolder } from './set-store.ts';
 
 export type PropertyTools = { database: Database; clock: Clock; newId: NewId };
 
 export type CreatedProperty =
-  | { kind: 'created'; property: store.PropertyRow }
-  | { kind: 'taken' }
-  | { kind: 'too_many' }
-  /** A placeholder and a column of a file could mean either, and would mean the field. */
-  | { kind: 'name_of_field' };
+  { kind: 'created'; property: store.PropertyRow } | { kind: 'taken' } | { kind: 'too_many' };
 
 export async function createProperty(
   tools: PropertyTools,
   organizationId: string,
   body: PropertyBody,
 ): Promise<CreatedProperty> {
-  if (Object.hasOwn(contactRecord.properties, body.key)) return { kind: 'name_of_field' };
   try {
     return await tools.database.asOrganizations([organizationId], async (transaction) => {
       await store.lockProperties(transaction, organizationId);

@@ -34,11 +34,6 @@ export function propertyRoutes(tools: AudienceRouteTools): Route[] {
         switch (outcome.kind) {
           case 'created':
             return json(showProperty(outcome.property));
-          case 'name_of_field':
-            throw new PublicError(
-              validationError,
-              `key must not be the name of a field of contacts, as ${body.key} is`,
-            );
           case 'taken':
             throw new PublicError(conflict, 'There is a property with that key already.');
           case 'too_many':

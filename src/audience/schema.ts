@@ -124,14 +124,14 @@ const contactInput = {
 
 const setIds = (description: string) => Type.Optional(Type.Array(id, { maxItems: 100, description }));
 
-/** Body of `POST /contacts`. That there is an identifier, and what properties hold, is checked in contact-values.ts. */
+/** Body of `POST /contacts`. What properties hold is checked in contact-values.ts. */
 export const contactBody = Type.Object(
   {
     ...contactInput,
     list_ids: setIds('Lists that the contact is added to.'),
     tag_ids: setIds('Tags that the contact gets.'),
   },
-  { title: 'CreateContactRequest', additionalProperties: false },
+  { title: 'CreateContactRequest', additionalProperties: false, rules: ['contact-identifiers'] },
 );
 
 /** Body of `PATCH /contacts/:id`. */
@@ -228,7 +228,7 @@ export const propertyBody = Type.Object(
     type: propertyType,
     description,
   },
-  { title: 'CreatePropertyRequest', additionalProperties: false },
+  { title: 'CreatePropertyRequest', additionalProperties: false, rules: ['property-key'] },
 );
 
 /** `key` and `type` never change: giving the present ones again is no error. */

@@ -39,6 +39,8 @@ export type CampaignChannel = {
    * path of its field.
    */
   findIssues: (content: CampaignContent) => string[];
+  /** The same as rules of the schemas of bodies (`FieldRule`), by name. Null is an input that is not there. */
+  rules: readonly string[];
   /** The id of the template that the content uses, in lower case. */
   templateIdOf: (content: CampaignContent) => string | null;
   /** What kind of template it is. Left out: one of content for any channel. */

@@ -38,18 +38,18 @@ export type CampaignInput = { name?: string } & Partial<Record<AudienceField, st
   Record<string, unknown>;
 
 /** Body of `POST /<channel>/campaigns`. */
-export function campaignBody({ noun, contentFields }: CampaignChannel): TObject {
+export function campaignBody({ noun, contentFields, rules }: CampaignChannel): TObject {
   return Type.Object(
     { name, ...audienceInputs, ...contentFields },
-    { title: `Create${noun}Request`, additionalProperties: false },
+    { title: `Create${noun}Request`, additionalProperties: false, rules },
   );
 }
 
 /** Body of `PATCH /<channel>/campaigns/:id`. */
-export function campaignPatch({ noun, contentFields }: CampaignChannel): TObject {
+export function campaignPatch({ noun, contentFields, rules }: CampaignChannel): TObject {
   return Type.Object(
     { name: Type.Optional(name), ...audienceInputs, ...contentFields },
-    { title: `Update${noun}Request`, additionalProperties: false },
+    { title: `Update${noun}Request`, additionalProperties: false, rules },
   );
 }
 

@@ -47,6 +47,7 @@ export {
 } from './holding.ts';
 export { hasAccount as hasChatAppAccount } from './account-store.ts';
 export { noteVerdicts, refusalsMax, type TemplateVerdict } from './refusals.ts';
+export { chatTemplateRules } from './rules.ts';
 export { findRefusedTemplates } from './store.ts';
 export { applyTemplateReviews, noteTemplateFinding, type TemplateFinding } from './reviewing.ts';
 

@@ -19,7 +19,6 @@ export type TemplateTools = {
 
 export type CreatedTemplate =
   | { kind: 'created'; template: store.TemplateRow }
-  | { kind: 'invalid'; issues: readonly string[] }
   | { kind: 'account_missing' }
   | { kind: 'limit_reached' }
   /** There is one of that name and language. */
@@ -34,8 +33,6 @@ export async function createTemplate(
   organizationId: string,
   body: TemplateBody,
 ): Promise<CreatedTemplate> {
-  const read = readContent(body);
-  if (read.kind === 'invalid') return read;
   const { name, language, category } = body;
   try {
     return await tools.database.asOrganizations(
@@ -53,7 +50,7 @@ export async function createTemplate(
           name,
           language,
           category,
-          content: read.content,
+          content: readContent(body),
           at: now(tools.clock),
         });
         await wakeOnce(transaction, 'chat_templates');

@@ -152,8 +152,6 @@ function takeTemplate(outcome: CreatedTemplate): store.TemplateRow {
   switch (outcome.kind) {
     case 'created':
       return outcome.template;
-    case 'invalid':
-      throw new PublicError(validationError, outcome.issues.join(', '));
     case 'account_missing':
       throw accountMissing();
     case 'limit_reached':

@@ -26,7 +26,7 @@ const button = Type.Object(
     ),
     phone_number: Type.Optional(Type.String({ description: 'Of a `phone_number`: in E.164.' })),
   },
-  { title: 'ChatAppButton', additionalProperties: false },
+  { title: 'ChatAppButton', additionalProperties: false, rules: ['chat-template-button'] },
 );
 
 export type ButtonShape = Static<typeof button>;
@@ -48,7 +48,7 @@ const component = Type.Object(
     ),
     buttons: Type.Optional(Type.Array(button, { maxItems: 10, description: 'Of `buttons`.' })),
   },
-  { title: 'ChatAppComponent', additionalProperties: false },
+  { title: 'ChatAppComponent', additionalProperties: false, rules: ['chat-template-component'] },
 );
 
 export type ComponentShape = Static<typeof component>;
@@ -90,7 +90,7 @@ const codeOptions = Type.Object(
   },
 );
 
-/** Body of `POST /chatapp/templates`. What belongs together in it is checked in template-body.ts. */
+/** Body of `POST /chatapp/templates`. */
 export const templateBody = Type.Object(
   {
     name: Type.String({ minLength: 1, maxLength: 512, pattern: namePattern }),
@@ -106,7 +106,7 @@ export const templateBody = Type.Object(
     examples: Type.Optional(examples),
     authentication: Type.Optional(codeOptions),
   },
-  { title: 'CreateChatAppTemplateRequest', additionalProperties: false },
+  { title: 'CreateChatAppTemplateRequest', additionalProperties: false, rules: ['chat-template'] },
 );
 
 export type TemplateBody = Static<typeof templateBody>;

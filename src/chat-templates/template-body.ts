@@ -2,6 +2,7 @@ import {
   findTemplateIssues,
   listTemplateParameters,
   type TemplateButton,
+  type TemplateCategory,
   type TemplateComponent,
   type TemplateContent,
 } from '../channels/chatapp/chatapp.ts';
@@ -9,21 +10,48 @@ import { showContent } from './record.ts';
 import type { ButtonShape, ComponentShape, TemplateBody, TemplatePatch } from './schema.ts';
 import type { TemplateRow } from './store.ts';
 
-export type ReadContent = { kind: 'read'; content: TemplateContent } | { kind: 'invalid'; issues: string[] };
+type ReadContent = { kind: 'read'; content: TemplateContent } | { kind: 'invalid'; issues: string[] };
 
-/** What a template says, as the body of a request has it. What the provider is known to refuse is invalid. */
-export function readContent(body: TemplateBody): ReadContent {
-  const read = readShape(body);
-  return read.kind === 'invalid' ? read : check(read.content);
+/** What a template says, as the body of a request has it, which its schema and rules let through. */
+export function readContent(body: TemplateBody): TemplateContent {
+  const { category, components = [], examples = {}, authentication } = body;
+  if (category !== 'authentication')
+    return { kind: 'written', components: components.map(readComponent), examples };
+  if (authentication === undefined) throw new Error('the rules let no such body through');
+  return {
+    kind: 'code',
+    addSecurityRecommendation: authentication.add_security_recommendation ?? false,
+    codeExpirationMinutes: authentication.code_expiration_minutes ?? null,
+    buttonText: authentication.button.text,
+  };
 }
 
-function readShape(body: TemplateBody): ReadContent {
-  return body.category === 'authentication' ? readCode(body) : readComponents(body);
+/**
+ * What is wrong with a body of which each component is right by itself: what does not belong together, or what the
+ * provider is known to refuse.
+ */
+export function findBodyIssues(
+  { category, ...said }: Partial<TemplateBody>,
+  isGiven: (name: string) => boolean,
+): string[] {
+  if (category === undefined) return [];
+  const issues = findForeignFields(category, isGiven);
+  const isReadable = (['components', 'examples', 'authentication'] as const).every(
+    (field) => isGiven(field) === (said[field] !== undefined),
+  );
+  return issues.length > 0 || !isReadable
+    ? issues
+    : findTemplateIssues(readContent({ name: '', language: '', ...said, category }));
 }
 
-function check(content: TemplateContent): ReadContent {
-  const issues = findTemplateIssues(content);
-  return issues.length === 0 ? { kind: 'read', content } : { kind: 'invalid', issues };
+function findForeignFields(category: TemplateCategory, isGiven: (name: string) => boolean): string[] {
+  const isCode = category === 'authentication';
+  const wanted = isCode ? 'authentication' : 'components';
+  const foreign = isCode ? ['components', 'examples'] : ['authentication'];
+  return [
+    ...(isGiven(wanted) ? [] : [`${wanted} is required where category is ${category}`]),
+    ...foreign.filter(isGiven).map((field) => `${field} must be left out where category is ${category}`),
+  ];
 }
 
 /**
@@ -35,13 +63,19 @@ export function readEdit(
   patch: TemplatePatch,
 ): ReadContent {
   const { name, language, category } = row;
-  const read = readShape({ name, language, category, ...bodyOf(row.content), ...patch });
-  if (read.kind === 'invalid') return read;
-  const { content } = read;
+  const body = { name, language, category, ...bodyOf(row.content), ...patch };
+  const foreign = findForeignFields(category, (field) => Reflect.get(body, field) !== undefined);
+  if (foreign.length > 0) return { kind: 'invalid', issues: foreign };
+  const content = readContent(body);
   if (content.kind === 'code' || patch.examples !== undefined) return check(content);
   const names = listTemplateParameters(content);
   const kept = Object.entries(content.examples).filter(([example]) => names.includes(example));
   return check({ ...content, examples: Object.fromEntries(kept) });
+}
+
+function check(content: TemplateContent): ReadContent {
+  const issues = findTemplateIssues(content);
+  return issues.length === 0 ? { kind: 'read', content } : { kind: 'invalid', issues };
 }
 
 /** As a request would have it. */
@@ -53,73 +87,18 @@ function bodyOf(content: TemplateContent): TemplatePatch {
   return { authentication: { ...rest, ...(minutes !== null && { code_expiration_minutes: minutes }) } };
 }
 
-function readCode({ components, examples, authentication }: TemplateBody): ReadContent {
-  const issues = [
-    ...(authentication === undefined ? ['authentication is required where category is authentication'] : []),
-    ...(components === undefined ? [] : ['components must be left out where category is authentication']),
-    ...(examples === undefined ? [] : ['examples must be left out where category is authentication']),
-  ];
-  if (authentication === undefined || issues.length > 0) return { kind: 'invalid', issues };
-  return {
-    kind: 'read',
-    content: {
-      kind: 'code',
-      addSecurityRecommendation: authentication.add_security_recommendation ?? false,
-      codeExpirationMinutes: authentication.code_expiration_minutes ?? null,
-      buttonText: authentication.button.text,
-    },
-  };
+/** Its rules let no field be missing that its type needs. */
+function readComponent({ type, text = '', buttons = [] }: ComponentShape): TemplateComponent {
+  return type === 'buttons' ? { type, buttons: buttons.map(readButton) } : { type, text };
 }
 
-function readComponents({ category, components, examples, authentication }: TemplateBody): ReadContent {
-  const issues = [
-    ...(components === undefined ? [`components is required where category is ${category}`] : []),
-    ...(authentication === undefined
-      ? []
-      : [`authentication must be left out where category is ${category}`]),
-  ];
-  const read = (components ?? []).map((given, index) => readComponent(given, `components[${index}]`, issues));
-  if (issues.length > 0) return { kind: 'invalid', issues };
-  return {
-    kind: 'read',
-    content: { kind: 'written', components: read, examples: examples ?? {} },
-  };
-}
-
-/** Adds what is wrong with it to `issues`; what it returns is then of no use. */
-function readComponent(given: ComponentShape, path: string, issues: string[]): TemplateComponent {
-  const { type, format, text, buttons } = given;
-  if (format !== undefined && type !== 'header')
-    issues.push(`${path}.format must be left out where type is ${type}`);
-  if (type === 'buttons') {
-    if (text !== undefined) issues.push(`${path}.text must be left out where type is buttons`);
-    if (buttons === undefined) issues.push(`${path}.buttons is required where type is buttons`);
-    return {
-      type,
-      buttons: (buttons ?? []).map((button, index) =>
-        readButton(button, `${path}.buttons[${index}]`, issues),
-      ),
-    };
-  }
-  if (buttons !== undefined) issues.push(`${path}.buttons must be left out where type is ${type}`);
-  if (text === undefined) issues.push(`${path}.text is required where type is ${type}`);
-  return { type, text: text ?? '' };
-}
-
-function readButton(given: ButtonShape, path: string, issues: string[]): TemplateButton {
-  const { type, text, url, phone_number: phoneNumber } = given;
-  if (url !== undefined && type !== 'url') issues.push(`${path}.url must be left out where type is ${type}`);
-  if (phoneNumber !== undefined && type !== 'phone_number')
-    issues.push(`${path}.phone_number must be left out where type is ${type}`);
+function readButton({ type, text, url = '', phone_number: phoneNumber = '' }: ButtonShape): TemplateButton {
   switch (type) {
     case 'quick_reply':
       return { type, text };
     case 'url':
-      if (url === undefined) issues.push(`${path}.url is required where type is url`);
-      return { type, text, url: url ?? '' };
+      return { type, text, url };
     case 'phone_number':
-      if (phoneNumber === undefined)
-        issues.push(`${path}.phone_number is required where type is phone_number`);
-      return { type, text, phoneNumber: phoneNumber ?? '' };
+      return { type, text, phoneNumber };
   }
 }

@@ -75,6 +75,7 @@ export const chatAppCampaigns: CampaignChannel = {
   },
   bodyFields: ['parameters', 'variables'],
   findIssues: () => [],
+  rules: [],
   templateIdOf: (content) => inputsOf(content).template_id?.toLowerCase() ?? null,
   templateKind: 'chat_template',
   findUnknown: async (transaction, organizationId, content) => {

@@ -5,3 +5,4 @@ export { hasStoppedMarketing } from './choices.ts';
 export { type ChatAppDeliveryTools, createChatAppDelivery } from './delivery.ts';
 export { type ChatAppIntake, createChatAppIntake, startChatAppEvents } from './events.ts';
 export { chatAppRoutes } from './routes.ts';
+export { chatAppRules } from './rules.ts';

@@ -36,7 +36,7 @@ export const chatAppSendBody = Type.Object(
       }),
     ),
   },
-  { title: 'SendChatAppRequest', additionalProperties: false },
+  { title: 'SendChatAppRequest', additionalProperties: false, rules: ['chatapp-template'] },
 );
 
 export type ChatAppSendBody = Static<typeof chatAppSendBody>;

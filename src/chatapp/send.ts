@@ -41,7 +41,6 @@ export async function prepareChatApp(
   { organizationId, body, idempotencyKey }: ChatAppRequest,
 ): Promise<Submission | PublicError> {
   const wanted = readWantedTemplate(body);
-  if (wanted instanceof PublicError) return wanted;
   const named = countNamed(body);
   if (named instanceof PublicError) return named;
   const template = await findTemplate(transaction, organizationId, wanted);
@@ -62,13 +61,10 @@ export async function prepareChatApp(
 
 type WantedTemplate = { id: string } | { name: string; language: string };
 
-function readWantedTemplate({ template_id: id, template: name, language }: ChatAppSendBody) {
-  if (id !== undefined && name === undefined && language === undefined) return { id };
-  if (id === undefined && name !== undefined && language !== undefined) return { name, language };
-  return new PublicError(
-    validationError,
-    'template_id must be given alone, or else template together with language',
-  );
+function readWantedTemplate({ template_id: id, template: name, language }: ChatAppSendBody): WantedTemplate {
+  if (id !== undefined) return { id };
+  if (name === undefined || language === undefined) throw new Error('the rules let no such body through');
+  return { name, language };
 }
 
 function findTemplate(

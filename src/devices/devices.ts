@@ -29,6 +29,7 @@ export {
 } from './credentials.ts';
 export { createDeviceRing, type DeviceRing, deviceSecretHelp } from './device-ring.ts';
 export { makeSandboxCredentials } from './sandbox-credentials.ts';
+export { deviceRules, pushHostsSetting } from './rules.ts';
 export { describeDevices, deviceFormats, devicesMax, type Platform, platforms } from './schema.ts';
 export {
   type ContactOfDevices,

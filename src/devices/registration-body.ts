@@ -1,9 +1,10 @@
 import { audienceFormats } from '../audience/audience.ts';
 import type { BodyPreparation } from '../platform/http/body-threads.ts';
-import { createValidation, type Validator } from '../platform/http/validation.ts';
+import { createValidation, type RuleFacts, type Validator } from '../platform/http/validation.ts';
+import { deviceRules } from './rules.ts';
 import { deviceFormats, installationIdLengthMax, registrationBody, type RegistrationBody } from './schema.ts';
 
-/** A device of a bulk request, as far as its schema tells. */
+/** A device of a bulk request, as far as its schema and rules tell. */
 export type ReadRegistration =
   | { kind: 'read'; body: RegistrationBody }
   | { kind: 'invalid'; installationId: string | null; issues: string[] };
@@ -11,12 +12,11 @@ export type ReadRegistration =
 let validator: Validator | null = null;
 
 /** Reads each device by itself. Large requests are read in the thread for large bodies. */
-export function readRegistrations(devices: readonly unknown[]): ReadRegistration[] {
-  const validate = (validator ??= createValidation({ ...audienceFormats, ...deviceFormats }).compile(
-    registrationBody,
-  ));
+export function readRegistrations(devices: readonly unknown[], facts: RuleFacts): ReadRegistration[] {
+  const formats = { ...audienceFormats, ...deviceFormats };
+  const validate = (validator ??= createValidation(formats, deviceRules).compile(registrationBody));
   return devices.map((device) => {
-    const issues = validate(device);
+    const issues = validate(device, facts);
     return issues.length === 0
       ? { kind: 'read', body: device as RegistrationBody } // Its schema has checked it.
       : { kind: 'invalid', installationId: findInstallationId(device), issues };
@@ -33,5 +33,6 @@ function findInstallationId(device: unknown): string | null {
 /** What the thread that reads large bodies makes of them, by the key of the route. */
 export const devicePreparations: Readonly<Record<string, BodyPreparation>> = {
   // The route's schema has checked it.
-  'POST /push/devices/bulk': (body) => readRegistrations((body as { devices: unknown[] }).devices),
+  'POST /push/devices/bulk': (body, facts) =>
+    readRegistrations((body as { devices: unknown[] }).devices, facts),
 };

@@ -4,7 +4,7 @@ import {
   type ResolvedContact,
   resolveContacts,
 } from '../audience/audience.ts';
-import { isPushHost, parseEndpoint } from '../channels/push/endpoint.ts';
+import { parseEndpoint } from '../channels/push/endpoint.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import { overloaded } from '../platform/http/errors.ts';
 import type { NewId } from '../platform/ids.ts';
@@ -19,19 +19,19 @@ import { sha256 } from '../platform/secrets.ts';
 import { findPublicParts, lockCredentials, type PublicParts } from './credential-store.ts';
 import { type PlannedOutcome, planRegistrations, type Registration } from './registration-plan.ts';
 import type { Platform, RegistrationBody } from './schema.ts';
+import { findMissingAddress } from './rules.ts';
 import * as store from './store.ts';
 
 export type RegistrationTools = {
   database: Database;
   clock: Clock;
   newId: NewId;
-  /** The push services of browsers that endpoints may be of, as settings name them. */
-  pushHosts: readonly string[];
 };
 
 export type RegistrationOutcome =
   | PlannedOutcome
-  | { kind: 'invalid'; issues: readonly string[] }
+  /** Nothing says where the device is reached. */
+  | { kind: 'no_address'; issues: readonly string[] }
   | { kind: 'no_contact'; resolved: Exclude<ResolvedContact, { kind: 'found' }> }
   /** The organization has not set up the platform. */
   | { kind: 'no_credentials'; platform: Platform };
@@ -49,11 +49,10 @@ export async function registerDevices(
   bodies: readonly RegistrationBody[],
 ): Promise<{ outcomes: RegistrationOutcome[]; hasChanged: boolean }> {
   if (bodies.length === 0) return { outcomes: [], hasChanged: false };
-  const issues = bodies.map((body) => listIssues(body, tools.pushHosts));
   for (let tries = 1; ; tries += 1) {
     try {
       return await tools.database.asOrganizationsByIndex([organizationId], (transaction) =>
-        registerOnce(tools, transaction, { organizationId, bodies, issues }),
+        registerOnce(tools, transaction, organizationId, bodies),
       );
     } catch (cause) {
       // An installation or a token came that was not there to be locked: it is now.
@@ -74,13 +73,9 @@ function isMeeting(cause: unknown): boolean {
 async function registerOnce(
   tools: RegistrationTools,
   transaction: Transaction,
-  given: {
-    organizationId: string;
-    bodies: readonly RegistrationBody[];
-    issues: readonly (readonly string[])[];
-  },
+  organizationId: string,
+  bodies: readonly RegistrationBody[],
 ): Promise<{ outcomes: RegistrationOutcome[]; hasChanged: boolean }> {
-  const { organizationId, bodies, issues } = given;
   const [, credentials, resolved] = await Promise.all([
     lockCredentials(transaction, organizationId, 'shared'),
     findPublicParts(transaction, organizationId),
@@ -89,8 +84,8 @@ async function registerOnce(
   const found = await lockFound(transaction, organizationId, resolved);
 
   const judged = bodies.map((body, index): Registration | Exclude<RegistrationOutcome, PlannedOutcome> => {
-    const wrong = issues[index] ?? [];
-    if (wrong.length > 0) return { kind: 'invalid', issues: wrong };
+    const issues = findMissingAddress(body.platform, (field) => body[field] !== undefined);
+    if (issues.length > 0) return { kind: 'no_address', issues };
     const contact = resolved[index] ?? { kind: 'required' };
     if (contact.kind !== 'found') return { kind: 'no_contact', resolved: contact };
     // It was deleted a moment ago.
@@ -152,40 +147,6 @@ function takeNext(outcomes: Iterator<PlannedOutcome, undefined>): PlannedOutcome
   const { value } = outcomes.next();
   if (value === undefined) throw new Error('a registration has no outcome');
   return value;
-}
-
-/** What each platform is reached by. */
-const fieldsOfPlatforms = {
-  android: ['device_token'],
-  ios: ['device_token'],
-  web: ['endpoint', 'p256dh_key', 'auth_key'],
-} as const satisfies Record<Platform, readonly (keyof RegistrationBody)[]>;
-
-const addressFields = [...new Set(Object.values(fieldsOfPlatforms).flat())];
-
-/** What is wrong with a body that its schema let through. */
-function listIssues(body: RegistrationBody, pushHosts: readonly string[]): string[] {
-  const { platform, endpoint, device_token: token } = body;
-  const wanted: readonly string[] = fieldsOfPlatforms[platform];
-  const issues: string[] = [];
-  for (const field of addressFields) {
-    const isGiven = body[field] !== undefined;
-    if (wanted.includes(field) && !isGiven) issues.push(`${field} is required for ${platform}`);
-    if (!wanted.includes(field) && isGiven) issues.push(`${field} must not be given for ${platform}`);
-  }
-  if (body.apns_environment !== undefined && platform !== 'ios') {
-    issues.push(`apns_environment must not be given for ${platform}`);
-  }
-  if (platform === 'ios' && token !== undefined && !/^(?:[0-9a-f]{2})+$/i.test(token)) {
-    issues.push('device_token must be a token of APNs in hexadecimal');
-  }
-  if (platform === 'web' && endpoint !== undefined) {
-    const url = parseEndpoint(endpoint);
-    if (url === null || !isPushHost(url, pushHosts)) {
-      issues.push('endpoint must be of a push service that this installation allows');
-    }
-  }
-  return issues;
 }
 
 function toRegistration(body: RegistrationBody, contactId: string, credentials: PublicParts): Registration {

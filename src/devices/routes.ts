@@ -39,8 +39,6 @@ export type DeviceRouteTools = {
   database: Database;
   clock: Clock;
   newId: NewId;
-  /** As settings name them. */
-  pushHosts: () => readonly string[];
   /** Told after every change that segments may depend on. */
   onChanged: () => void;
 };
@@ -52,7 +50,7 @@ export function deviceRoutes(tools: DeviceRouteTools): Route[] {
   const tag = 'Push devices';
   const register = async (organizationId: string, bodies: readonly RegistrationBody[]) => {
     const { outcomes, hasChanged } = await registerDevices(
-      { database, clock, newId, pushHosts: tools.pushHosts() },
+      { database, clock, newId },
       organizationId,
       bodies,
     );
@@ -94,9 +92,9 @@ export function deviceRoutes(tools: DeviceRouteTools): Route[] {
       body: bulkBody,
       bodyBytesMax: bulkBodyBytesMax,
       success: { statusCode: 200, schema: bulkRecord, when: 'What became of each of them, in their order.' },
-      handle: async ({ caller: { organizationId }, body, prepared }) => {
+      handle: async ({ caller: { organizationId }, body, prepared, facts }) => {
         // A large body was read by the thread, and left there.
-        const read = (prepared ?? readRegistrations(body.devices)) as ReadRegistration[];
+        const read = (prepared ?? readRegistrations(body.devices, facts)) as ReadRegistration[];
         const outcomes = await register(
           organizationId,
           read.flatMap((one) => (one.kind === 'read' ? [one.body] : [])),
@@ -166,8 +164,8 @@ export function deviceRoutes(tools: DeviceRouteTools): Route[] {
 
 function toError(outcome: Exclude<RegistrationOutcome, { kind: 'registered' }>): PublicError {
   switch (outcome.kind) {
-    case 'invalid':
-      return new PublicError(validationError, outcome.issues.join(', '));
+    case 'no_address':
+      return new PublicError(badRequest, `${outcome.issues.join(', ')}.`);
     case 'no_contact':
       return refuseReference(outcome.resolved);
     case 'no_credentials':

@@ -141,10 +141,11 @@ const registrationFields = {
   device_locale: Type.Optional(Type.String({ format: 'locale', description: 'A BCP 47 tag.' })),
 };
 
-/** Body of `POST /push/devices`. What a platform needs, and where an endpoint may be, is checked in registration.ts. */
+/** Body of `POST /push/devices`. */
 export const registrationBody = Type.Object(registrationFields, {
   title: 'RegisterDeviceRequest',
   additionalProperties: false,
+  rules: ['device-fields', 'device-address'],
 });
 
 export type RegistrationBody = Static<typeof registrationBody>;

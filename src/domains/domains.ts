@@ -9,6 +9,7 @@ import * as store from './store.ts';
 import type { DomainName } from './store.ts';
 
 export type { InstanceHosts } from './records.ts';
+export { domainRules, ownHostsSetting } from './rules.ts';
 export { domainFormats } from './schema.ts';
 export { examineVerifiedDomains } from './verification.ts';
 export {

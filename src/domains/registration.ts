@@ -5,12 +5,8 @@ import type { Secrets } from '../platform/secrets.ts';
 import { loadLimits } from '../accounts/accounts.ts';
 import { nextCheckAtMs } from './findings.ts';
 import { createSealedKeyPair } from './key-pair.ts';
-import { hasRoomForReturnPath, type InstanceHosts } from './records.ts';
 import { defaultReturnPathSubdomain, type DomainBody, parseSendingDomain } from './schema.ts';
 import * as store from './store.ts';
-
-/** RFC 1035 §2.3.4, without the length octets of the wire form. */
-const domainLengthMax = 253;
 
 /** What registering and verifying need. */
 export type DomainTools = { database: Database; clock: Clock; newId: NewId; secrets: Secrets };
@@ -19,12 +15,6 @@ export type RegistrationOutcome =
   | { kind: 'registered'; domain: store.DomainRow }
   /** Another organization has verified this name, or one above or below it. */
   | { kind: 'unavailable' }
-  /** A host of this installation, or below one: mail to it must not be taken for a tenant's. */
-  | { kind: 'own_host' }
-  /** With its return path or tracking subdomain before it, it would be no name any more. */
-  | { kind: 'too_long' }
-  /** A CNAME stands alone at its name (RFC 1034 §3.6.2): beside the MX of the return path neither would be found. */
-  | { kind: 'same_subdomain' }
   | { kind: 'limit_reached' }
   | { kind: 'busy' };
 
@@ -33,20 +23,14 @@ export type RegistrationOutcome =
  * time: a second registration of the same organization is turned away while the first is under way.
  */
 export async function registerDomain(
-  tools: DomainTools & { hosts: InstanceHosts },
+  tools: DomainTools,
   organizationId: string,
   body: DomainBody,
 ): Promise<RegistrationOutcome> {
   const name = parseSendingDomain(body.name);
   if (name === null) throw new Error('the schema lets no such name through');
-  const ownHosts = [tools.hosts.bounceHost, tools.hosts.trackingHost];
-  if (ownHosts.some((host) => name === host || name.endsWith(`.${host}`))) return { kind: 'own_host' };
   const returnPathSubdomain = body.return_path_subdomain ?? defaultReturnPathSubdomain;
   const trackingSubdomain = body.tracking_subdomain ?? null;
-  if (trackingSubdomain === returnPathSubdomain) return { kind: 'same_subdomain' };
-  const trackingHostLength = trackingSubdomain === null ? 0 : trackingSubdomain.length + 1 + name.length;
-  if (!hasRoomForReturnPath({ name, returnPathSubdomain }) || trackingHostLength > domainLengthMax)
-    return { kind: 'too_long' };
   return tools.database.transaction(async (transaction): Promise<RegistrationOutcome> => {
     if (!(await store.tryLockRegistration(transaction, organizationId))) return { kind: 'busy' };
     const asOwner = <Result>(work: () => Promise<Result>) =>

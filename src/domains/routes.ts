@@ -6,14 +6,13 @@ import {
   notFound,
   PublicError,
   resourceNotFound,
-  validationError,
 } from '../platform/http/errors.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
 import { showDomain } from './domain-record.ts';
 import { registerDomain } from './registration.ts';
-import { defaultReturnPathSubdomain, domainBody, domainRecord } from './schema.ts';
+import { domainBody, domainRecord } from './schema.ts';
 import * as store from './store.ts';
 import { checkDomain, type CheckTools } from './verification.ts';
 
@@ -57,18 +56,6 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
             return json(showDomain(outcome.domain, hosts));
           case 'unavailable':
             throw unavailable();
-          case 'own_host':
-            throw new PublicError(validationError, 'name must not be a host of this installation');
-          case 'too_long':
-            throw new PublicError(
-              validationError,
-              'name must be short enough for return_path_subdomain and tracking_subdomain before it (194 characters with the former)',
-            );
-          case 'same_subdomain':
-            throw new PublicError(
-              validationError,
-              `tracking_subdomain must not be the same as return_path_subdomain, which is ${defaultReturnPathSubdomain} when omitted`,
-            );
           case 'limit_reached':
             throw new PublicError(
               domainLimitReached,

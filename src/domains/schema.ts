@@ -48,7 +48,11 @@ export const domainBody = Type.Object(
     open_tracking: Type.Optional(Type.Boolean({ description: 'Whether opens are tracked by default.' })),
     click_tracking: Type.Optional(Type.Boolean({ description: 'Whether clicks are tracked by default.' })),
   },
-  { title: 'RegisterDomainRequest', additionalProperties: false },
+  {
+    title: 'RegisterDomainRequest',
+    additionalProperties: false,
+    rules: ['domain-name', 'domain-subdomains'],
+  },
 );
 
 export type DomainBody = Static<typeof domainBody>;

@@ -13,6 +13,7 @@ import {
   toEmailText,
   variablesMax,
 } from '../templates/templates.ts';
+import { findSourceConflict } from './send.ts';
 import { hasUnsubscribeLink, renderEmailSampleTask, submitEmailTestTask } from './campaign-sample.ts';
 import { findMessageSender } from '../messages/messages.ts';
 import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
@@ -125,12 +126,8 @@ export const emailCampaigns: CampaignChannel = {
     variables: variablesOrNull,
   },
   bodyFields: ['html', 'text', 'variables'],
-  findIssues: (content) => {
-    const { template_id: templateId, html, text } = inputsOf(content);
-    return templateId !== undefined && (html !== undefined || text !== undefined)
-      ? ['template_id must not be combined with html or text']
-      : [];
-  },
+  findIssues: (content) => findSourceConflict((name) => content[name] !== undefined),
+  rules: ['email-campaign'],
   templateIdOf: (content) => inputsOf(content).template_id?.toLowerCase() ?? null,
   findUnknown: async (transaction, organizationId, content) => {
     const { template_id: id } = inputsOf(content);

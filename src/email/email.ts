@@ -15,4 +15,5 @@ export {
   type PostmasterMail,
 } from './postmaster.ts';
 export { createEmailIntake } from './reports.ts';
+export { emailRules } from './rules.ts';
 export { emailFormats } from './schema.ts';

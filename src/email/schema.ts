@@ -69,7 +69,7 @@ const attachmentInput = Type.Object(
   { title: 'EmailAttachmentInput', additionalProperties: false },
 );
 
-/** Body of `POST /email/send`. Rules that need more than one field, or the account, are in send.ts. */
+/** Body of `POST /email/send`. What needs the account is in send.ts. */
 export const emailSendBody = Type.Object(
   {
     from: sender('An address on a verified domain of the organization.'),
@@ -117,7 +117,7 @@ export const emailSendBody = Type.Object(
       }),
     ),
   },
-  { title: 'SendEmailRequest', additionalProperties: false },
+  { title: 'SendEmailRequest', additionalProperties: false, rules: ['email-fields', 'email-source'] },
 );
 
 export type EmailSendBody = Static<typeof emailSendBody>;

@@ -56,8 +56,7 @@ export function prepareEmail(request: EmailRequest): Submission | PublicError {
   return (
     checkCounts(body) ??
     checkContentSource(body) ??
-    checkHeaders(body) ??
-    checkAttachments(body, recipients) ??
+    checkAttachments(body) ??
     checkTemplate(body, template) ??
     buildSubmission({ ...request, from, recipients })
   );
@@ -159,53 +158,63 @@ function checkCounts(body: EmailSendBody): PublicError | null {
 }
 
 function checkContentSource(body: EmailSendBody): PublicError | null {
-  const hasContent = body.html !== undefined || body.text !== undefined;
-  if (body.template_id !== undefined) {
-    return hasContent
-      ? new PublicError(validationError, 'template_id must not be combined with html or text')
-      : null;
-  }
-  if (!hasContent) return new PublicError(validationError, 'one of html, text or template_id is required');
-  if (body.subject === undefined)
-    return new PublicError(validationError, 'subject is required with html or text');
-  return null;
-}
-
-function checkHeaders({ headers = {} }: EmailSendBody): PublicError | null {
-  const issues = findHeaderIssues(headers).map(({ name, issue }) => `headers.${showKey(name)} ${issue}`);
+  const issues = findSourceIssues((name) => body[name] !== undefined);
   return issues.length > 0 ? new PublicError(validationError, issues.join(', ')) : null;
 }
 
-function checkAttachments(body: EmailSendBody, recipients: readonly Recipient[]): PublicError | null {
-  const attachments = body.attachments ?? [];
+type SourceField = 'template_id' | 'html' | 'text' | 'subject';
+
+/** Whether content comes from exactly one source, with a subject. */
+export function findSourceIssues(isGiven: (name: SourceField) => boolean): string[] {
+  if (isGiven('template_id')) return findSourceConflict(isGiven);
+  if (!isGiven('html') && !isGiven('text')) return ['one of html, text or template_id is required'];
+  return isGiven('subject') ? [] : ['subject is required with html or text'];
+}
+
+export function findSourceConflict(isGiven: (name: SourceField) => boolean): string[] {
+  return isGiven('template_id') && (isGiven('html') || isGiven('text'))
+    ? ['template_id must not be combined with html or text']
+    : [];
+}
+
+export function findNamedHeaderIssues({ headers = {} }: Partial<EmailSendBody>): string[] {
+  return findHeaderIssues(headers).map(({ name, issue }) => `headers.${showKey(name)} ${issue}`);
+}
+
+function checkAttachments({ attachments = [] }: EmailSendBody): PublicError | null {
   const refused = attachments.find(({ filename, content_type }) =>
     isRefusedAttachment(filename, content_type ?? ''),
   );
-  if (refused !== undefined) {
-    return new PublicError(
-      attachmentRejected,
-      `The attachment ${JSON.stringify(refused.filename)} is of a type that is not accepted; nothing was sent.`,
-    );
-  }
-  const issues = attachments.flatMap((attachment, index) =>
-    checkInvitation(attachment, recipients).map((issue) => `attachments[${index}].content ${issue}`),
-  );
-  return issues.length > 0 ? new PublicError(validationError, issues.join(', ')) : null;
+  return refused === undefined
+    ? null
+    : new PublicError(
+        attachmentRejected,
+        `The attachment ${JSON.stringify(refused.filename)} is of a type that is not accepted; nothing was sent.`,
+      );
 }
 
 /** A calendar file that is declared as an invitation must be one, and must name its recipients. */
+export function findInvitationIssues({ attachments = [], to = [] }: Partial<EmailSendBody>): string[] {
+  return attachments.flatMap((attachment, index) =>
+    checkInvitation(attachment, to).map((issue) => `attachments[${index}].content ${issue}`),
+  );
+}
+
 function checkInvitation(
   attachment: NonNullable<EmailSendBody['attachments']>[number],
-  recipients: readonly Recipient[],
+  to: readonly string[],
 ): string[] {
   const method = readInvitationMethod(attachment.content_type ?? '');
   if (method === null) return [];
   const calendar = readCalendar(attachment.content);
   if (calendar.method?.toUpperCase() !== method) return [`must carry METHOD:${method}`];
   const attendees = new Set(calendar.attendees.map((attendee) => parseAddress(attendee)?.normalised));
-  return recipients
-    .filter(({ field, email }) => field === 'to' && !attendees.has(email.normalised))
-    .map(({ email }) => `must list ${email.address} as an attendee`);
+  return to.flatMap((address) => {
+    const email = parseAddress(address);
+    return email === null || attendees.has(email.normalised)
+      ? []
+      : [`must list ${email.address} as an attendee`];
+  });
 }
 
 function checkTemplate(body: EmailSendBody, template: EmailText | null): PublicError | null {

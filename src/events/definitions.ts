@@ -29,7 +29,6 @@ export type DefinitionOutcome =
   | { kind: 'taken' }
   | { kind: 'limit_reached' }
   | { kind: 'not_found' }
-  | { kind: 'invalid'; issues: readonly string[] }
   | { kind: 'refused'; error: PublicError }
   /** The field has another type in the patch, or is gone, and a segment asks about it. */
   | { kind: 'field_in_use'; field: ReadField };
@@ -42,9 +41,7 @@ export async function createDefinition(
   organizationId: string,
   body: DefinitionBody,
 ): Promise<DefinitionOutcome> {
-  const read = readSchema(body.schema);
-  if (read.kind === 'invalid') return read;
-  const { schema } = read;
+  const schema = readSchema(body.schema);
   const conversion = mergeConversion(noConversion, body.conversion ?? {});
   try {
     return await tools.database.asOrganizations([organizationId], async (transaction) => {
@@ -79,12 +76,10 @@ export async function updateDefinition(
   key: store.DefinitionKey,
   patch: DefinitionPatch,
 ): Promise<DefinitionOutcome> {
-  const read = patch.schema === undefined ? null : readSchema(patch.schema);
-  if (read?.kind === 'invalid') return read;
   return tools.database.asOrganizations([key.organizationId], async (transaction) => {
     const present = await store.lockDefinition(transaction, key);
     if (present === null) return { kind: 'not_found' };
-    const schema = read?.schema ?? present.schema;
+    const schema = patch.schema === undefined ? present.schema : readSchema(patch.schema);
     const conversion = mergeConversion(present.conversion, patch.conversion ?? {});
     const error = refuseConversion(conversion, schema);
     if (error !== null) return { kind: 'refused', error };
@@ -119,16 +114,10 @@ export async function deleteDefinition(
   });
 }
 
-function readSchema(
-  given: DefinitionBody['schema'],
-): { kind: 'read'; schema: EventSchema } | { kind: 'invalid'; issues: string[] } {
-  const fields = (given?.fields ?? []).map(({ name, type, required = false }) => ({ name, type, required }));
-  const issues = fields.flatMap(({ name }, index) =>
-    fields.findIndex((field) => field.name === name) < index
-      ? [`schema.fields[${index}].name ${name} is there twice`]
-      : [],
-  );
-  return issues.length > 0 ? { kind: 'invalid', issues } : { kind: 'read', schema: { fields } };
+function readSchema(given: DefinitionBody['schema']): EventSchema {
+  return {
+    fields: (given?.fields ?? []).map(({ name, type, required = false }) => ({ name, type, required })),
+  };
 }
 
 /** The names of fields that are gone, or have another type. */

@@ -1,10 +1,11 @@
 import { audienceFormats, type ContactReference } from '../audience/audience.ts';
-import { parseTimestamp } from '../platform/clock.ts';
+import { dateOf, parseTimestamp } from '../platform/clock.ts';
 import type { BodyPreparation } from '../platform/http/body-threads.ts';
-import { createValidation, type Validator } from '../platform/http/validation.ts';
-import { eventBody, type EventBody, type Payload, payloadBytesMax } from './schema.ts';
+import { createValidation, defineRule, type RuleFacts, type Validator } from '../platform/http/validation.ts';
+import { eventRules } from './rules.ts';
+import { eventBody, type EventBody, type Payload } from './schema.ts';
 
-/** An event as a request brings it, as far as its schema tells. */
+/** An event as a request brings it, as far as its schema and rules tell. */
 export type ReadEvent =
   | {
       kind: 'read';
@@ -17,49 +18,47 @@ export type ReadEvent =
     }
   | { kind: 'invalid'; issues: readonly string[] };
 
+/** Of a body that its schema and rules let through. */
 export function readEvent({
   event: name,
   payload = {},
   occurred_at: occurredAt,
   ...reference
 }: EventBody): ReadEvent {
-  const text = JSON.stringify(payload);
-  const payloadBytes = Buffer.byteLength(text);
-  if (payloadBytes > payloadBytesMax)
-    return { kind: 'invalid', issues: [`payload must be at most ${payloadBytesMax} bytes as JSON`] };
-  // Numbers beyond the range of a double are read as infinite, and written as null.
-  if (text.includes('null') && hasInfinity(payload))
-    return { kind: 'invalid', issues: ['payload must not have numbers beyond the range of a double'] };
   return {
     kind: 'read',
     name,
     reference,
     payload,
-    payloadBytes,
+    payloadBytes: Buffer.byteLength(JSON.stringify(payload)),
     occurredAtMs: occurredAt === undefined ? null : parseTimestamp(occurredAt),
   };
 }
 
-/** Recursive, and no deeper than bodies are. */
-function hasInfinity(value: unknown): boolean {
-  if (typeof value === 'number') return !Number.isFinite(value);
-  return typeof value === 'object' && value !== null && Object.values(value).some(hasInfinity);
+/** Reads each event of a batch by itself. Large requests are read in the thread for large bodies. */
+export const readEvents = createReader(eventRules);
+
+/** An event of a file, which may have happened long ago. */
+export function readPastEvent(event: unknown): ReadEvent[] {
+  return readPast([event], { at: dateOf(0), settings: {} });
 }
 
-let validator: Validator | null = null;
+const readPast = createReader({ ...eventRules, 'event-time': defineRule(() => []) });
 
-/** Reads each event of a batch by itself. Large requests are read in the thread for large bodies. */
-export function readEvents(events: readonly unknown[]): ReadEvent[] {
-  const validate = (validator ??= createValidation(audienceFormats).compile(eventBody));
-  return events.map((event) => {
-    const issues = validate(event);
-    // Its schema has checked it.
-    return issues.length === 0 ? readEvent(event as EventBody) : { kind: 'invalid', issues };
-  });
+function createReader(rules: typeof eventRules) {
+  let validator: Validator | null = null;
+  return (events: readonly unknown[], facts: RuleFacts): ReadEvent[] => {
+    const validate = (validator ??= createValidation(audienceFormats, rules).compile(eventBody));
+    return events.map((event) => {
+      const issues = validate(event, facts);
+      // Its schema has checked it.
+      return issues.length === 0 ? readEvent(event as EventBody) : { kind: 'invalid', issues };
+    });
+  };
 }
 
 /** What the thread that reads large bodies makes of them, by the key of the route. */
 export const eventPreparations: Readonly<Record<string, BodyPreparation>> = {
   // The route's schema has checked it.
-  'POST /events/send/batch': (body) => readEvents((body as { events: unknown[] }).events),
+  'POST /events/send/batch': (body, facts) => readEvents((body as { events: unknown[] }).events, facts),
 };

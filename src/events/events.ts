@@ -12,6 +12,7 @@ export {
   takeDueConversions,
 } from './conversion-store.ts';
 export { currencySum, showSums } from './conversion-record.ts';
+export { eventRules } from './rules.ts';
 export { describeBatchEvents, type FieldType, fieldTypes } from './schema.ts';
 export {
   deleteEventsOfContact,

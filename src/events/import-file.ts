@@ -14,7 +14,7 @@ import {
   unguardText,
 } from '../audience/audience.ts';
 import { defaultJsonLimits, readJson, showKey } from '../platform/http/json-text.ts';
-import { readEvents, type ReadEvent } from './event-body.ts';
+import { readPastEvent, type ReadEvent } from './event-body.ts';
 import type { EventSchema, FieldType } from './schema.ts';
 
 /**
@@ -104,7 +104,7 @@ function readJsonLine(bytes: Buffer, text: string): ReadEvent | string[] {
 }
 
 function readOne(body: unknown): ReadEvent | string[] {
-  return readEvents([body])[0] ?? [];
+  return readPastEvent(body)[0] ?? [];
 }
 
 function toRead(

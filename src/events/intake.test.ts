@@ -125,7 +125,12 @@ function toRequest({ organization, form, events, key, marks }: Marked): EventReq
           fingerprint: createHash('sha256').update(JSON.stringify(events)).digest(),
         };
   const bodies = events.map((event, index) => bodyOf({ organization, event, mark: marks[index]! }));
-  return { organizationId, form, events: readEvents(bodies), idempotencyKey };
+  return {
+    organizationId,
+    form,
+    events: readEvents(bodies, { at: new Date(0), settings: {} }),
+    idempotencyKey,
+  };
 }
 
 /** What became of an event, or of a request as a whole. */

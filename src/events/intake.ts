@@ -32,7 +32,8 @@ import { readWorth } from './conversion.ts';
 import { insertPendingConversions, type PendingConversion } from './conversion-store.ts';
 import type { ReadEvent } from './event-body.ts';
 import { checkPayload } from './payload.ts';
-import { aheadMsMax, backMsMax, type BatchRecord, type Payload } from './schema.ts';
+import { isTimely, untimely } from './rules.ts';
+import { backMsMax, type BatchRecord, type Payload } from './schema.ts';
 import * as store from './store.ts';
 
 /**
@@ -349,10 +350,8 @@ function judge(
   const { contact, definitions, at, isHistory = false } = known;
   if (event.kind === 'invalid') return refuse(validationError, event.issues.join(', '));
   const occurredAt = event.occurredAtMs === null ? at : dateOf(event.occurredAtMs);
-  if (!isTimely(occurredAt, at, isHistory ? Infinity : backMsMax)) {
-    const past = isHistory ? '' : 'at most 30 days ago and ';
-    return refuse(validationError, `occurred_at must be ${past}at most 5 minutes ahead`);
-  }
+  const backMs = isHistory ? Infinity : backMsMax;
+  if (!isTimely(occurredAt.getTime(), at, backMs)) return refuse(validationError, untimely(backMs));
   if (contact === undefined || contact.kind === 'required')
     return refuse(
       contactRequired,
@@ -373,11 +372,6 @@ function judge(
 
 function refuse(definition: ErrorDefinition, message: string): Verdict {
   return { kind: 'refused', error: new PublicError(definition, message) };
-}
-
-function isTimely(occurredAt: Date, at: Date, backMs: number): boolean {
-  const aheadMs = occurredAt.getTime() - at.getTime();
-  return aheadMs <= aheadMsMax && -aheadMs <= backMs;
 }
 
 /**

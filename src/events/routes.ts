@@ -8,7 +8,6 @@ import {
   notFound,
   PublicError,
   resourceNotFound,
-  validationError,
 } from '../platform/http/errors.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
@@ -133,11 +132,8 @@ export function eventRoutes(tools: EventRouteTools): Route[] {
         ...idempotencyErrors,
       ],
       handle: async ({ caller: { organizationId }, body, idempotencyKey }) => {
-        const event = readEvent(body);
-        if (event.kind === 'invalid') throw new PublicError(validationError, event.issues.join(', '));
-        return toRouteResponse(
-          await intake.send({ organizationId, form: 'single', events: [event], idempotencyKey }),
-        );
+        const events = [readEvent(body)];
+        return toRouteResponse(await intake.send({ organizationId, form: 'single', events, idempotencyKey }));
       },
     }),
     defineRoute({
@@ -156,10 +152,10 @@ export function eventRoutes(tools: EventRouteTools): Route[] {
       countEvents: ({ body, prepared }) => takeEvents(body, prepared).length,
       success: { statusCode: 202, schema: batchRecord, when: 'What became of each of them, in their order.' },
       errors: idempotencyErrors,
-      handle: async ({ caller: { organizationId }, body, prepared, idempotencyKey }) => {
+      handle: async ({ caller: { organizationId }, body, prepared, facts, idempotencyKey }) => {
         const given = takeEvents(body, prepared);
         // The thread for large bodies has read them already.
-        const events = prepared === null ? readEvents(given) : (given as ReadEvent[]);
+        const events = prepared === null ? readEvents(given, facts) : (given as ReadEvent[]);
         return toRouteResponse(await intake.send({ organizationId, form: 'batch', events, idempotencyKey }));
       },
     }),
@@ -306,8 +302,6 @@ function takeDefinition(outcome: DefinitionOutcome): store.DefinitionRow {
       );
     case 'not_found':
       throw resourceNotFound();
-    case 'invalid':
-      throw new PublicError(validationError, outcome.issues.join(', '));
     case 'refused':
       throw outcome.error;
     case 'field_in_use':

@@ -37,6 +37,7 @@ const schemaInput = Type.Object(
   {
     title: 'EventSchemaInput',
     additionalProperties: false,
+    rules: ['event-fields'],
     description: 'The fields of the payload that conditions can ask about. Others are stored as well.',
   },
 );
@@ -167,7 +168,7 @@ export const eventBody = Type.Object(
       }),
     ),
   },
-  { title: 'SendEventRequest', additionalProperties: false },
+  { title: 'SendEventRequest', additionalProperties: false, rules: ['event-payload', 'event-time'] },
 );
 
 export type EventBody = Static<typeof eventBody>;

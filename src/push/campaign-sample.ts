@@ -1,10 +1,10 @@
 import { payloadSize } from '../channels/push/notification.ts';
 import type { PreparedMessage, Sample, SampleCopy, TestCopy } from '../campaigns/campaigns.ts';
 import type { Submission } from '../messages/messages.ts';
-import type { PublicError } from '../platform/http/errors.ts';
+import { PublicError, validationError } from '../platform/http/errors.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { compilePush, type FilledPush, fillPush } from './rendering.ts';
-import { preparePush } from './send.ts';
+import { findContentIssues, preparePush } from './send.ts';
 import { type StoredPushContent, toPushContent } from './stored.ts';
 
 /** Sample copies of a push campaign, before it is sent. */
@@ -43,6 +43,8 @@ export async function submitPushTest(
   if (filled.kind === 'unfit') return null;
   const { organizationId, to } = copy;
   const { category } = message;
+  const issues = findContentIssues(filled.content);
+  if (issues.length > 0) return new PublicError(validationError, issues.join(', '));
   const body = { ...filled.content, contact_id: to, ...(category !== null && { category }) };
   return database.asOrganizations([organizationId], (transaction) =>
     preparePush(transaction, { organizationId, body, idempotencyKey: null }),

@@ -49,10 +49,8 @@ export const pushCampaigns: CampaignChannel = {
     variables: variablesOrNull,
   },
   bodyFields: ['action_buttons', 'data_payload', 'variables'],
-  findIssues: (content) => {
-    const { category: _category, variables: _variables, title = '', body = '', ...rest } = inputsOf(content);
-    return findKnownIssues({ title, body, ...rest });
-  },
+  findIssues: findCampaignIssues,
+  rules: ['push-campaign'],
   templateIdOf: () => null,
   findUnknown: () => Promise.resolve([]),
   openMeter: null,
@@ -133,6 +131,12 @@ export const pushCampaigns: CampaignChannel = {
  * work for every recipient.
  */
 const writtenBytesMax = 16_384;
+
+/** Of the inputs that there are. */
+export function findCampaignIssues(content: CampaignContent): string[] {
+  const { category: _category, variables: _variables, title = '', body = '', ...rest } = inputsOf(content);
+  return findKnownIssues({ title, body, ...rest });
+}
 
 /** What is wrong whatever the values of contacts are. What they make too large has failed at its hand-off. */
 function findKnownIssues(content: PushContentBody): string[] {

@@ -1,12 +1,5 @@
 import { Type } from 'typebox';
-import {
-  badRequest,
-  forbidden,
-  notFound,
-  PublicError,
-  unauthorized,
-  validationError,
-} from '../platform/http/errors.ts';
+import { badRequest, forbidden, notFound, PublicError, unauthorized } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
@@ -26,7 +19,6 @@ import { type PushEngagementTools, recordPushEngagements } from './engagements.t
 import { showListedPush, showPush } from './record.ts';
 import {
   engagementCounts,
-  type EngagementEvent,
   engagementsBody,
   listedPushRecord,
   pushRecord,
@@ -156,18 +148,8 @@ export function pushRoutes(tools: PushRouteTools): Route[] {
         if (device === undefined) throw new Error('no device has reported');
         if (device.installationId !== body.installation_id)
           throw new PublicError(unauthorized, deviceSecretHelp);
-        const issues = findEventIssues(body.events);
-        if (issues.length > 0) throw new PublicError(validationError, issues.join(', '));
         return json(await recordPushEngagements(tools, organizationId, device, body.events));
       },
     }),
   ];
-}
-
-function findEventIssues(events: readonly EngagementEvent[]): string[] {
-  return events.flatMap(({ type, action_id: actionId }, index) =>
-    actionId === undefined || type === 'clicked'
-      ? []
-      : [`events[${index}].action_id belongs to clicked, and not to ${type}`],
-  );
 }

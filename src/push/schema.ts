@@ -1,17 +1,18 @@
 import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox';
 import { contactReferenceFields } from '../audience/audience.ts';
+import { hasHttpsHost } from '../channels/push/endpoint.ts';
 import { pushPlatforms, pushPriorities } from '../channels/push/notification.ts';
 import { instant, literals, optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
 /** Text formats of this room's schemas, to be handed to `createValidation`. */
 export const pushFormats: Record<'https-url', TextFormat> = {
-  'https-url': { test: isHttpsUrl, mustBe: 'an https URL' },
+  'https-url': { test: isHttpsUrl, mustBe: 'an https URL such as https://cdn.example.com/a.png' },
 };
 
 /** Devices fetch it, and show nothing that comes without TLS. */
 export function isHttpsUrl(text: string): boolean {
-  return !/\s/.test(text) && URL.canParse(text) && new URL(text).protocol === 'https:';
+  return !/\s/.test(text) && hasHttpsHost(text) && URL.canParse(text);
 }
 
 export const orNull = <Schema extends TSchema>(schema: Schema) => Type.Union([schema, Type.Null()]);
@@ -119,14 +120,14 @@ function toInput(field: TSchema): TSchema {
   return optional(type, { ...rules, ...(values !== undefined && { enum: [...values, null] }) });
 }
 
-/** Body of `POST /push/send`. Rules that need more than one field, or the account, are in send.ts. */
+/** Body of `POST /push/send`. What needs the account is in send.ts. */
 export const pushSendBody = Type.Object(
   {
     ...contactReferenceFields,
     ...pushContentFields,
     category: Type.Optional(Type.String(category)),
   },
-  { title: 'SendPushRequest', additionalProperties: false },
+  { title: 'SendPushRequest', additionalProperties: false, rules: ['push-content'] },
 );
 
 export type PushSendBody = Static<typeof pushSendBody>;
@@ -165,7 +166,7 @@ const engagementEvent = Type.Object(
       description: 'By the clock of the device. A time from before the push, or in the future, is put right.',
     }),
   },
-  { title: 'PushEvent', additionalProperties: false },
+  { title: 'PushEvent', additionalProperties: false, rules: ['push-event'] },
 );
 
 export type EngagementEvent = Static<typeof engagementEvent>;

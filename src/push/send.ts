@@ -1,7 +1,7 @@
 import { findUnwillingContacts, refuseReference, resolveContact } from '../audience/audience.ts';
 import { isReservedDataKey, payloadSize } from '../channels/push/notification.ts';
 import { findPushTargets, type ReachedDevice } from '../devices/devices.ts';
-import { forbidden, PublicError, validationError } from '../platform/http/errors.ts';
+import { forbidden, PublicError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import type { Submission, SubmittedRecipient } from '../messages/messages.ts';
@@ -21,8 +21,6 @@ export async function preparePush(
   { organizationId, body, idempotencyKey }: PushRequest,
 ): Promise<Submission | PublicError> {
   const content = contentOf(body);
-  const issues = findContentIssues(content);
-  if (issues.length > 0) return new PublicError(validationError, issues.join(', '));
   const resolved = await resolveContact(transaction, organizationId, body);
   if (resolved.kind !== 'found') return refuseReference(resolved);
   const { id: contactId } = resolved;

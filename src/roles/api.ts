@@ -56,6 +56,7 @@ import { emailCallbacks } from './providers/email.ts';
 import { createPushTrial } from './push-trial.ts';
 import { createReplies } from './replies.ts';
 import { smsCallbacks } from './providers/sms.ts';
+import { fieldRules, ruleSettingsOf } from './field-rules.ts';
 import { textFormats } from './text-formats.ts';
 import { programName } from '../platform/program-name.ts';
 
@@ -136,7 +137,6 @@ export function listRoutes(
       database,
       clock,
       newId,
-      pushHosts: () => installation.config.webPushHosts,
       onChanged: wakeSegments,
     }),
   ];
@@ -155,7 +155,7 @@ const creditingMs = 1_000;
 export async function startApi(
   installation: Installation,
   limits: Partial<HttpLimits> = {},
-  validation = createValidation(textFormats),
+  validation = createValidation(textFormats, fieldRules),
   share = wholeShare,
 ): Promise<HttpServer> {
   const { config, log, clock, newId, database } = installation;
@@ -179,6 +179,7 @@ export async function startApi(
   const access = sandboxAccessOf(installation);
   const isSandboxOpen = async (request: PageRequest) =>
     hasSandbox(config) && (await isWelcome(request, access));
+  const ruleSettings = () => ruleSettingsOf(installation);
   const serverOptions: HttpServerOptions = {
     host: config.host,
     port: config.port,
@@ -212,12 +213,13 @@ export async function startApi(
             database,
             access,
             publicUrl: config.publicUrl,
-            pushTrial: createPushTrial(installation, { routes, validation }),
+            pushTrial: createPushTrial(installation, { routes, validation, ruleSettings }),
             replies: createReplies(installation),
           })
         : []),
     ],
     validation,
+    ruleSettings,
     bodyThread,
     admit: createDoorman(keyring, rateLimiter, createDeviceRing(installation)),
     secrets: installation.secrets,

@@ -4,9 +4,12 @@ import { eventPreparations } from '../events/routes.ts';
 import { emailPreparations, emailTasks } from '../email/routes.ts';
 import { serveBodyThread } from '../platform/http/body-threads.ts';
 import { templateTasks } from '../templates/routes.ts';
+import { fieldRules } from './field-rules.ts';
 import { textFormats } from './text-formats.ts';
 
-serveBodyThread(textFormats, { ...devicePreparations, ...emailPreparations, ...eventPreparations }, [
-  ...emailTasks,
-  ...templateTasks,
-]);
+serveBodyThread({
+  formats: textFormats,
+  rules: fieldRules,
+  preparations: { ...devicePreparations, ...emailPreparations, ...eventPreparations },
+  tasks: [...emailTasks, ...templateTasks],
+});

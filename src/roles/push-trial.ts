@@ -1,6 +1,7 @@
 import { findOrganizations } from '../accounts/accounts.ts';
 import { pushProviders } from '../channels/push/providers/registry.ts';
 import { findFirstBrowserKey, findOwner } from '../devices/devices.ts';
+import { type Clock, now } from '../platform/clock.ts';
 import type { Installation } from '../installation/installation.ts';
 import {
   badRequest,
@@ -10,7 +11,7 @@ import {
   validationError,
 } from '../platform/http/errors.ts';
 import type { Route, RouteResponse } from '../platform/http/route.ts';
-import type { Validation } from '../platform/http/validation.ts';
+import type { RuleFacts, Validation } from '../platform/http/validation.ts';
 import type { Fields, PushTrial } from '../sandbox/routes.ts';
 
 /** The contact whose devices are the browsers that tried a push out. */
@@ -41,10 +42,10 @@ const button = { action_id: 'wave', label: 'Wave' } as const;
  */
 export function createPushTrial(
   installation: Installation,
-  tools: { routes: readonly Route[]; validation: Validation },
+  tools: Omit<InsideClientTools, 'clock'>,
 ): PushTrial {
-  const { config, database } = installation;
-  const ask = createInsideClient(tools);
+  const { config, clock, database } = installation;
+  const ask = createInsideClient({ ...tools, clock });
   const findKey = () => findFirstBrowserKey(database);
   const findOrganizationId = async () => {
     const key = await findKey();
@@ -128,8 +129,15 @@ export function createPushTrial(
 
 type InsideRequest = { params?: Fields; query?: Fields; body?: Fields };
 
+type InsideClientTools = {
+  routes: readonly Route[];
+  validation: Validation;
+  ruleSettings: () => RuleFacts['settings'];
+  clock: Clock;
+};
+
 /** Asks a route what a client would ask it, without a key: who asks has been found out by other means. */
-function createInsideClient({ routes, validation }: { routes: readonly Route[]; validation: Validation }) {
+function createInsideClient({ routes, validation, ruleSettings, clock }: InsideClientTools) {
   return async (
     organizationId: string,
     operationId: string,
@@ -139,7 +147,8 @@ function createInsideClient({ routes, validation }: { routes: readonly Route[]; 
     if (route === undefined) throw new Error(`there is no operation ${operationId}`);
     if (route.params !== null && validation.compile(route.params)(params).length > 0)
       throw resourceNotFound();
-    const issues = route.body === null ? [] : validation.compile(route.body)(body);
+    const facts = { at: now(clock), settings: ruleSettings() };
+    const issues = route.body === null ? [] : validation.compile(route.body)(body, facts);
     if (issues.length > 0) throw new PublicError(validationError, issues.join(', '));
     const caller = { organizationId };
     return readResponse(
@@ -150,6 +159,7 @@ function createInsideClient({ routes, validation }: { routes: readonly Route[]; 
         body,
         prepared: null,
         idempotencyKey: null,
+        facts,
         traceId: null,
       }),
     );

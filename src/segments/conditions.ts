@@ -68,6 +68,19 @@ export function parseConditions(input: unknown, context: ConditionContext): Cond
   return condition === null || issues.length > 0 ? { ok: false, issues } : { ok: true, condition };
 }
 
+/** The issues of an input of any kind that no account is needed to tell. */
+export function findFormIssues(input: unknown): string[] {
+  const findNothing = () => undefined;
+  return readTree(input, {
+    findProperty: findNothing,
+    findSetKind: findNothing,
+    findCampaignMessage: findNothing,
+    findEvent: findNothing,
+    eventsKeptMs: null,
+    isFormOnly: true,
+  }).issues;
+}
+
 /**
  * What `parseConditions` will ask its context for: keys of properties, ids of sets and campaigns in lower case, and names
  * of events.

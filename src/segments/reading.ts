@@ -24,6 +24,8 @@ export type Lookups = {
   findEvent: (name: string) => ConditionEvent | undefined;
   /** Older events are deleted, and do not count; null: all are kept. */
   eventsKeptMs: number | null;
+  /** Nothing is found then, and nothing is said of what is not. */
+  isFormOnly?: boolean;
 };
 
 /** One reading of an input: what it may refer to, and what was wrong with it so far. */
@@ -45,6 +47,11 @@ const textLengthMax = 1_000;
 export function addIssue(reading: Reading, issue: string): null {
   if (reading.issues.length < issuesMax) reading.issues.push(issue);
   return null;
+}
+
+/** Notes that the organization has no such thing. */
+export function addUnknown(reading: Reading, issue: string): null {
+  return reading.isFormOnly === true ? null : addIssue(reading, issue);
 }
 
 export function readMembers(reading: Reading, { value, path }: Place): Members | null {

@@ -14,7 +14,7 @@ const description = Type.Optional(Type.Unsafe<string | null>({ type: ['string', 
 /** Body of `POST /segments`. What conditions hold is checked in conditions.ts. */
 export const segmentBody = Type.Object(
   { name, description, conditions: conditionsSchema },
-  { title: 'CreateSegmentRequest', additionalProperties: false },
+  { title: 'CreateSegmentRequest', additionalProperties: false, rules: ['segment-conditions'] },
 );
 
 export type SegmentBody = Static<typeof segmentBody>;
@@ -22,7 +22,7 @@ export type SegmentBody = Static<typeof segmentBody>;
 /** Body of `PATCH /segments/:id`. */
 export const segmentPatch = Type.Object(
   { name: Type.Optional(name), description, conditions: Type.Optional(conditionsSchema) },
-  { title: 'UpdateSegmentRequest', additionalProperties: false },
+  { title: 'UpdateSegmentRequest', additionalProperties: false, rules: ['segment-conditions'] },
 );
 
 export type SegmentPatch = Static<typeof segmentPatch>;
@@ -30,7 +30,7 @@ export type SegmentPatch = Static<typeof segmentPatch>;
 /** Body of `POST /segments/preview`. */
 export const previewBody = Type.Object(
   { conditions: conditionsSchema },
-  { title: 'PreviewSegmentRequest', additionalProperties: false },
+  { title: 'PreviewSegmentRequest', additionalProperties: false, rules: ['segment-conditions'] },
 );
 
 /** What `POST /segments/preview` answers. */

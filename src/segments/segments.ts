@@ -31,6 +31,7 @@ import type { SegmentBody, SegmentPatch } from './schema.ts';
 import * as store from './store.ts';
 
 export { describeConditions } from './condition-schema.ts';
+export { segmentRules } from './rules.ts';
 export { computeEventReaders, findLaggingSince, tryLockPreview } from './store.ts';
 
 export type SegmentTools = { database: Database; clock: Clock; newId: NewId };

@@ -61,6 +61,7 @@ export const smsCampaigns: CampaignChannel = {
   },
   bodyFields: ['body', 'variables'],
   findIssues: () => [],
+  rules: [],
   templateIdOf: () => null,
   findUnknown: () => Promise.resolve([]),
   openMeter: openSmsMeter,

@@ -20,7 +20,7 @@ export const smsSendBody = Type.Object(
     variables: Type.Optional(variablesInput('Replace `{{name}}` in the body.')),
     category: Type.Optional(categoryInput),
   },
-  { title: 'SendSmsRequest', additionalProperties: false },
+  { title: 'SendSmsRequest', additionalProperties: false, rules: ['sms-length'] },
 );
 
 export type SmsSendBody = Static<typeof smsSendBody>;

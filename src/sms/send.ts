@@ -1,6 +1,5 @@
-import { compileSms, countSegments, fillSms, smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
+import { compileSms, countSegments, fillSms, trimSenderName } from '../channels/sms/sms.ts';
 import { listMissing } from '../channels/placeholders.ts';
-import { PublicError, validationError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { SmsSendBody } from './schema.ts';
 import type { StoredSmsContent, StoredSmsDetails } from './stored.ts';
@@ -8,20 +7,12 @@ import type { Submission } from '../messages/messages.ts';
 
 export type SmsRequest = { organizationId: string; body: SmsSendBody; idempotencyKey: ScopedKey | null };
 
-/**
- * Turns a request into a submission, or into the error of the rule that it breaks. Checks that need the account come
- * later (accept.ts).
- */
-export function prepareSms({ organizationId, body, idempotencyKey }: SmsRequest): Submission | PublicError {
+/** Turns a request into a submission. Checks that need the account come later (accept.ts). */
+export function prepareSms({ organizationId, body, idempotencyKey }: SmsRequest): Submission {
   const variables = body.variables ?? {};
   const compiled = compileSms(body.body);
   const text = fillSms(compiled, variables);
-  if (text === null) {
-    return new PublicError(
-      validationError,
-      `body must have 1 to ${smsLengthMax} characters with its variables replaced`,
-    );
-  }
+  if (text === null) throw new Error('the rules let no such text through');
   return submitSms({
     organizationId,
     sender: trimSenderName(body.from),

@@ -48,7 +48,7 @@ const contentFields = {
 /** Body of `POST /templates`. That there is HTML or text is checked in templates.ts. */
 export const templateBody = Type.Object(
   { name: templateName, ...contentFields },
-  { title: 'CreateTemplateRequest', additionalProperties: false },
+  { title: 'CreateTemplateRequest', additionalProperties: false, rules: ['template-content'] },
 );
 
 export type TemplateBody = Static<typeof templateBody>;

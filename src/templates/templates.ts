@@ -1,12 +1,12 @@
 import { findHolder, type Holder } from '../audience/audience.ts';
 import { makeTextPart } from '../channels/email/email.ts';
 import type { Values } from '../channels/placeholders.ts';
-import { isLongerThan } from '../platform/characters.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { TaskRunner } from '../platform/http/body-threads.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
-import { listVariables, type RenderedTemplate, renderTemplate, variablesMax } from './rendering.ts';
+import { type RenderedTemplate, renderTemplate } from './rendering.ts';
+import { checkContent } from './rules.ts';
 import type { TemplateBody, TemplatePatch } from './schema.ts';
 import { loadContent } from './template-cache.ts';
 import * as store from './store.ts';
@@ -14,13 +14,11 @@ import * as store from './store.ts';
 export { openGallery } from './gallery.ts';
 export { createTemplateCache, type EmailTemplate, type TemplateCache } from './template-cache.ts';
 export { listVariables, toEmailText, variablesMax } from './rendering.ts';
+export { templateRules } from './rules.ts';
 export { templateFormats } from './schema.ts';
 export { isTemplateUnchanged, type KeptVersion, type TemplateContent } from './store.ts';
 
 export type TemplateTools = { database: Database; clock: Clock; newId: NewId };
-
-/** Of all names together. They stand in every item of a list, where one name of 2 MB would be a page of 200 MB. */
-const variablesLengthMax = 32_768;
 
 export type SavedTemplate =
   { kind: 'saved'; template: store.TemplateRow } | { kind: 'invalid'; issue: string } | { kind: 'not_found' };
@@ -86,22 +84,6 @@ export async function updateTemplate(
       return updated === null ? { kind: 'not_found' } : { kind: 'saved', template: updated };
     },
   );
-}
-
-function checkContent(
-  content: store.TemplateContent,
-): { kind: 'valid'; variables: string[] } | { kind: 'invalid'; issue: string } {
-  if (content.html === null && content.text === null)
-    return { kind: 'invalid', issue: 'one of html and text is required' };
-  const variables = listVariables(content);
-  if (variables.length > variablesMax)
-    return { kind: 'invalid', issue: `a template must have at most ${variablesMax} different placeholders` };
-  if (isLongerThan(variables.join(''), variablesLengthMax))
-    return {
-      kind: 'invalid',
-      issue: `the names of a template's placeholders must be at most ${variablesLengthMax} characters altogether`,
-    };
-  return { kind: 'valid', variables };
 }
 
 function makeTextOfHtml({ html, text }: store.TemplateContent): string | null {

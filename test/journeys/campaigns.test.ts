@@ -227,7 +227,10 @@ describe('a draft', () => {
     [{ subject: ' \t ' }, 'subject must be a single line that is not blank'],
     [{ preview_text: ' ' }, 'preview_text must be a single line that is not blank'],
     [{ category: '\u3000' }, 'category must be a single line that is not blank'],
-    [{ variables: { ['a'.repeat(256)]: 1 } }, `variables.${'a'.repeat(60)}… is not an allowed name`],
+    [
+      { variables: { ['a'.repeat(256)]: 1 } },
+      `variables.${'a'.repeat(60)}… is not an allowed name: names must match`,
+    ],
     [{ from: 'nobody' }, 'from must be an email address with ASCII before the @'],
     [{ from_name: 'x'.repeat(257) }, 'from_name must be at most 256 characters'],
     [{ from_name: ' ' }, 'from_name must be a single line that is not blank'],

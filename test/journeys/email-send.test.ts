@@ -412,7 +412,10 @@ describe('the account', () => {
     const unknownTemplate = { text: undefined, template_id: '01930000-0000-7000-8000-000000000000' };
     const exe = [file({ filename: 'a.exe' })];
     const ladder: [Record<string, unknown>, Refusal][] = [
-      [{ category: '', to: tooMany, html: 'x', ...unknownTemplate }, invalid('category must not be empty')],
+      [
+        { category: '', to: tooMany, html: 'x', ...unknownTemplate },
+        invalid('category must not be empty, template_id must not be combined with html or text'),
+      ],
       [{ to: tooMany, ...unknownTemplate, html: 'x' }, bad(/maximum 50/)],
       [{ ...unknownTemplate, html: 'x', from: 'a@nobody.example' }, invalid(/combined/)],
       [
@@ -502,7 +505,7 @@ describe('on the wire', () => {
     [
       'name of a value',
       { variables: { ['a'.repeat(256)]: 'x' } },
-      `variables.${'a'.repeat(60)}… is not an allowed name`,
+      `variables.${'a'.repeat(60)}… is not an allowed name: names must match ^[A-Za-z_][A-Za-z0-9_.]{0,254}$`,
     ],
     [
       'reply_to',

@@ -578,7 +578,7 @@ describe('a batch', () => {
   });
 
   test.each([
-    ['of nothing', [], 422, 'events must have at least 1 items'],
+    ['of nothing', [], 422, 'events must have at least 1 item'],
     ['of too many', Array.from({ length: 501 }, () => ({})), 422, 'events must have at most 500 items'],
     ['that is none', {}, 422, 'events must be an array'],
   ])('%s is refused', async (_what, events, status, message) => {

@@ -47,8 +47,8 @@ let made = 0;
 const newName = () => `racing-${(made += 1)}`;
 
 async function registerThere(device: Record<string, unknown>): Promise<string> {
-  const { clock, newId, config } = server.installation;
-  const tools = { database: proxied, clock, newId, pushHosts: config.webPushHosts };
+  const { clock, newId } = server.installation;
+  const tools = { database: proxied, clock, newId };
   const body = device as unknown as RegistrationBody; // Of the tests' own making.
   const { outcomes } = await registerDevices(tools, server.organizationId, [body]);
   return outcomes[0]!.kind;

@@ -249,7 +249,11 @@ test('nothing of a large body comes to the main thread as text: bytes alone, tha
     log: silentLog,
   });
   const body = Buffer.from(JSON.stringify({ ...letter, text: padding, html: padding }));
-  const reading = await thread.read([body], 'POST /email/send', true);
+  const reading = await thread.read([body], {
+    schemaKey: 'POST /email/send',
+    wantsCanonical: true,
+    facts: { at: new Date(0), settings: {} },
+  });
   await thread.stop();
   if (reading.kind !== 'valid') throw new Error('it is valid');
   expect(reading.value).toBeNull();

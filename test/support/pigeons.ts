@@ -128,6 +128,7 @@ export function createPigeons(): Pigeons {
     contentRecord: { from: Type.String(), note: Type.String() },
     bodyFields: ['note'],
     findIssues: () => [],
+    rules: [],
     templateIdOf: () => null,
     findUnknown: () => Promise.resolve([]),
     reach: { kind: 'address', columns: { address: 'phone_number', key: 'phone_number' } },

@@ -24,6 +24,7 @@ import { createPartitions, withPartitionsOnDemand } from '../../src/platform/pos
 import { createSecrets, type Secrets } from '../../src/platform/secrets.ts';
 import { listRoutes, startApi } from '../../src/roles/api.ts';
 import { type Installation, instanceHostsOf } from '../../src/installation/opening.ts';
+import { fieldRules } from '../../src/roles/field-rules.ts';
 import { textFormats } from '../../src/roles/text-formats.ts';
 import { startWorker, type Worker } from '../../src/roles/worker.ts';
 import { createErrorCheck, type ErrorCheck } from './listed-errors.ts';
@@ -199,7 +200,7 @@ const secret = 'a secret of the tests, and of nothing else';
 const connectionsMax = 5;
 
 /** Compiling schemas would take more time than all else that a server needs to start. */
-const validation = createValidation(textFormats);
+const validation = createValidation(textFormats, fieldRules);
 
 const defaultConfig: Config = { ...readConfig({ POSTILLION_SECRET: secret, LOG_LEVEL: 'silent' }), port: 0 };
 

@@ -10,9 +10,17 @@ export function isPushHostPattern(text: string): boolean {
   return hostPattern.test(text);
 }
 
+/**
+ * Whether a URL is written as `https://` and a host. Browsers also take `https:a.example` and `https:///a.example` for one
+ * with that host; apps on phones do not.
+ */
+export function hasHttpsHost(text: string): boolean {
+  return /^https:\/\/[^/\\?#\s]/i.test(text);
+}
+
 /** The URL as it would be asked for; null for what is none, is not https, or names more than a place. */
 export function parseEndpoint(text: string): URL | null {
-  if (!URL.canParse(text)) return null;
+  if (!hasHttpsHost(text) || !URL.canParse(text)) return null;
   const url = new URL(text);
   const isPlain = url.username === '' && url.password === '' && url.hash === '';
   return url.protocol === 'https:' && isPlain ? url : null;

@@ -6,7 +6,7 @@ import type { Shares } from '../shares.ts';
 import { type ArrivalLimits, watchArrival } from './arrival.ts';
 import { badRequest, overloaded, payloadTooLarge, PublicError, requestTimeout } from './errors.ts';
 import { canonicalJson, defaultJsonLimits, readJson } from './json-text.ts';
-import type { Validator } from './validation.ts';
+import { joinIssues } from './validation.ts';
 
 /**
  * A body that was read, and checked against its schema. `prepared` is what a preparation made of a large one in its
@@ -18,16 +18,19 @@ export type BodyReading =
   | { kind: 'malformed'; problem: string };
 
 /**
- * Parses and validates. `canonical`, wanted for idempotency, is the SHA-256 of the canonical JSON: taken before
+ * Parses and validates, by a function that returns the issues. `canonical`, wanted for idempotency, is the SHA-256 of the canonical JSON: taken before
  * validation, which may replace Base64 text by its bytes.
  */
-export function readBody(bytes: Buffer, validate: Validator, wantsCanonical: boolean): BodyReading {
+export function readBody(
+  bytes: Buffer,
+  validate: (value: unknown) => string[],
+  wantsCanonical: boolean,
+): BodyReading {
   if (!isUtf8(bytes)) return { kind: 'malformed', problem: 'the body is not valid UTF-8' };
   const reading = readJson(bytes, bytes.toString('utf8'), defaultJsonLimits);
   if (reading.kind === 'malformed') return reading;
-  if (reading.issues.length > 0) return { kind: 'invalid', issues: reading.issues };
   const canonical = wantsCanonical ? sha256(canonicalJson(reading.value)) : null;
-  const issues = validate(reading.value);
+  const issues = joinIssues(reading.issues, validate(reading.value));
   return issues.length > 0 ? { kind: 'invalid', issues } : { kind: 'valid', value: reading.value, canonical };
 }
 

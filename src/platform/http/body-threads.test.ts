@@ -33,7 +33,7 @@ let thread: BodyThread;
 
 beforeAll(async () => {
   entry = await buildThreadEntry(
-    `import { serveBodyThread } from './body-threads.ts'; serveBodyThread({ mortal: ${mortalFormat} }, { shout: ({ name }) => name === 'as it is' ? null : { loud: new TextEncoder().encode(name.toUpperCase()) } }, [{ name: 'double', run: ({ bytes, times }) => { if (times === 0) throw new Error('nothing to double'); if (times < 0) process.exit(3); return { first: bytes, second: bytes, text: 'ab'.repeat(times) }; } }]);`,
+    `import { serveBodyThread } from './body-threads.ts'; serveBodyThread({ formats: { mortal: ${mortalFormat} }, preparations: { shout: ({ name }) => name === 'as it is' ? null : { loud: new TextEncoder().encode(name.toUpperCase()) } }, tasks: [{ name: 'double', run: ({ bytes, times }) => { if (times === 0) throw new Error('nothing to double'); if (times < 0) process.exit(3); return { first: bytes, second: bytes, text: 'ab'.repeat(times) }; } }] });`,
     import.meta.dirname,
   );
   thread = createBodyThread({
@@ -47,6 +47,10 @@ afterAll(async () => {
   await thread.stop();
   await entry.remove();
 });
+
+function asking(schemaKey: string, wantsCanonical: boolean) {
+  return { schemaKey, wantsCanonical, facts: { at: new Date(0), settings: {} } };
+}
 
 function bodyOf(value: unknown): Buffer {
   return Buffer.from(JSON.stringify(value));
@@ -76,14 +80,14 @@ test.each([
   const validate = createValidation({ mortal: inlineFormat }).compile(schema);
   for (const wantsCanonical of [false, true]) {
     const inline = readBody(Buffer.from(bytes), validate, wantsCanonical);
-    const threaded = await thread.read([Buffer.from(bytes)], 'letter', wantsCanonical);
+    const threaded = await thread.read([Buffer.from(bytes)], asking('letter', wantsCanonical));
     expect(withPlainBytes(threaded)).toEqual(withPlainBytes(inline));
   }
 });
 
 test('a slice of a shared buffer is read without taking the buffer from its owner', async () => {
   const shared = Buffer.concat([Buffer.from('before'), bodyOf({ name: 'Ann' }), Buffer.from('after')]);
-  const reading = await thread.read([shared.subarray(6, -5)], 'letter', false);
+  const reading = await thread.read([shared.subarray(6, -5)], asking('letter', false));
   expect(reading).toMatchObject({ kind: 'valid', value: { name: 'Ann' } });
   expect(shared.toString()).toBe('before{"name":"Ann"}after');
 });
@@ -95,13 +99,15 @@ test('a body that comes in blocks, the last of them not full, reads as the whole
     const block = Buffer.allocUnsafeSlow(100_000);
     blocks.push(block.subarray(0, whole.copy(block, 0, start, start + 100_000)));
   }
-  const inBlocks = await thread.read(blocks, 'letter', true);
-  expect(withPlainBytes(inBlocks)).toEqual(withPlainBytes(await thread.read([whole], 'letter', true)));
+  const inBlocks = await thread.read(blocks, asking('letter', true));
+  expect(withPlainBytes(inBlocks)).toEqual(
+    withPlainBytes(await thread.read([whole], asking('letter', true))),
+  );
   expect(inBlocks.kind).toBe('valid');
 });
 
 test('what a route makes of a body is made in the thread, and comes back instead of the body', async () => {
-  const read = (name: string) => thread.read([bodyOf({ name })], 'shout', true);
+  const read = (name: string) => thread.read([bodyOf({ name })], asking('shout', true));
   expect(withPlainBytes(await read('ann'))).toMatchObject({
     kind: 'valid',
     value: null,
@@ -129,7 +135,7 @@ test('a task is run in the thread, its input is kept, and what it gives twice co
 test('a task that fails is answered with 503, and takes nothing else with it', async () => {
   const outcomes = await Promise.allSettled([
     thread.run(double, { bytes: Buffer.of(), times: 0 }),
-    thread.read([bodyOf({ name: 'Ann' })], 'letter', false),
+    thread.read([bodyOf({ name: 'Ann' })], asking('letter', false)),
     thread.run({ ...double, name: 'unknown' }, { bytes: Buffer.of(), times: 1 }),
   ]);
   const refused = { status: 'rejected', reason: { definition: { statusCode: 503 } } };
@@ -145,7 +151,9 @@ test('a task over which the thread dies is answered with 503, and the next one i
 
 test('bodies read at once get their own answers', async () => {
   const names = Array.from({ length: 50 }, (_, index) => `name ${index}`);
-  const readings = await Promise.all(names.map((name) => thread.read([bodyOf({ name })], 'letter', false)));
+  const readings = await Promise.all(
+    names.map((name) => thread.read([bodyOf({ name })], asking('letter', false))),
+  );
   expect(readings.map((reading) => reading.kind === 'valid' && reading.value)).toEqual(
     names.map((name) => ({ name })),
   );
@@ -155,15 +163,17 @@ test.each(['exit', 'throw', 'fill'])(
   'a body over which the thread dies (%s) rejects, with those that wait after it, and the next one is read',
   async (name) => {
     const outcomes = await Promise.allSettled([
-      thread.read([bodyOf({ name })], 'letter', false),
-      thread.read([bodyOf({ name: 'Ann' })], 'letter', false),
+      thread.read([bodyOf({ name })], asking('letter', false)),
+      thread.read([bodyOf({ name: 'Ann' })], asking('letter', false)),
     ]);
     expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
-    expect(await thread.read([bodyOf({ name: 'Ann' })], 'letter', false)).toMatchObject({ kind: 'valid' });
+    expect(await thread.read([bodyOf({ name: 'Ann' })], asking('letter', false))).toMatchObject({
+      kind: 'valid',
+    });
   },
 );
 
 test('a thread that is stopped rejects what it was reading', async () => {
-  const reading = thread.read([bodyOf({ name: 'spin' })], 'letter', false);
+  const reading = thread.read([bodyOf({ name: 'spin' })], asking('letter', false));
   await Promise.all([expect(reading).rejects.toThrow('ended'), thread.stop()]);
 });

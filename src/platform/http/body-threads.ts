@@ -3,7 +3,13 @@ import type { TSchema } from 'typebox';
 import type { Log } from '../log.ts';
 import { type BodyReading, readBody } from './body-reader.ts';
 import { overloaded } from './errors.ts';
-import { createValidation, type TextFormat, type Validator } from './validation.ts';
+import {
+  createValidation,
+  type FieldRule,
+  type RuleFacts,
+  type TextFormat,
+  type Validator,
+} from './validation.ts';
 
 /**
  * Large bodies are parsed and validated in a thread of their own: 30 MB of JSON held all other requests up
@@ -12,9 +18,12 @@ import { createValidation, type TextFormat, type Validator } from './validation.
  */
 export type BodyThread = TaskRunner & {
   /** Rejects if the thread dies while it works on this. */
-  read: (blocks: readonly Buffer[], schemaKey: string, wantsCanonical: boolean) => Promise<BodyReading>;
+  read: (blocks: readonly Buffer[], asked: AskedReading) => Promise<BodyReading>;
   stop: () => Promise<void>;
 };
+
+/** By which schema a body is read, and what its rules go by. */
+export type AskedReading = { schemaKey: string; wantsCanonical: boolean; facts: RuleFacts };
 
 /** Work for the thread. The name is unique; input and output can be sent between threads. */
 export type ThreadTask<Input extends object, Output> = { name: string; run: (input: Input) => Output };
@@ -34,7 +43,7 @@ export const largeBodyBytesMin = 262_144;
 const heapMegabytesMax = 384;
 
 type Work =
-  | { kind: 'read'; blocks: Uint8Array<ArrayBuffer>[]; schemaKey: string; wantsCanonical: boolean }
+  | { kind: 'read'; blocks: Uint8Array<ArrayBuffer>[]; asked: AskedReading }
   | { kind: 'task'; name: string; input: object };
 type Answer = { id: number } & ({ result: unknown } | { failure: string });
 
@@ -89,9 +98,9 @@ export function createBodyThread(options: {
     });
 
   return {
-    read: (blocks, schemaKey, wantsCanonical) => {
+    read: (blocks, asked) => {
       const own = blocks.map(ownBytes);
-      const work: Work = { kind: 'read', blocks: own, schemaKey, wantsCanonical };
+      const work: Work = { kind: 'read', blocks: own, asked };
       // As the thread's side answers it.
       return give(
         work,
@@ -124,29 +133,36 @@ function ownBytes(block: Buffer): Uint8Array<ArrayBuffer> {
  * What a route makes of a valid body before it looks at anything else, where that costs time that grows with the body.
  * The result can be sent between threads; null where the route needs the body itself.
  */
-export type BodyPreparation = (value: unknown) => object | null;
+export type BodyPreparation = (value: unknown, facts: RuleFacts) => object | null;
 
 /**
- * The thread's side: called once by its entry module, with the formats that its schemas use, with preparations by the
- * key of their route, and with the tasks that may be asked for.
+ * The thread's side: called once by its entry module, with the formats and rules that its schemas name, with preparations
+ * by the key of their route, and with the tasks that may be asked for.
  */
-export function serveBodyThread(
-  formats: Readonly<Record<string, TextFormat>>,
-  preparations: Readonly<Record<string, BodyPreparation>> = {},
-  tasks: readonly ThreadTask<never, unknown>[] = [],
-): void {
+export function serveBodyThread({
+  formats,
+  rules = {},
+  preparations = {},
+  tasks = [],
+}: {
+  formats: Readonly<Record<string, TextFormat>>;
+  rules?: Readonly<Record<string, FieldRule>>;
+  preparations?: Readonly<Record<string, BodyPreparation>>;
+  tasks?: readonly ThreadTask<never, unknown>[];
+}): void {
   const { schemas } = workerData as { schemas: Record<string, TSchema> };
-  const validation = createValidation(formats);
+  const validation = createValidation(formats, rules);
   const validators = new Map<string, Validator>();
 
-  const read = ({ blocks, schemaKey, wantsCanonical }: Extract<Work, { kind: 'read' }>): BodyReading => {
+  const read = ({ blocks, asked }: Extract<Work, { kind: 'read' }>): BodyReading => {
+    const { schemaKey, wantsCanonical, facts } = asked;
     const schema = schemas[schemaKey];
     if (schema === undefined) throw new Error(`no schema ${schemaKey}`);
     const validate = validators.get(schemaKey) ?? validation.compile(schema);
     validators.set(schemaKey, validate);
-    const reading = readBody(Buffer.concat(blocks), validate, wantsCanonical);
+    const reading = readBody(Buffer.concat(blocks), (value) => validate(value, facts), wantsCanonical);
     const prepare = preparations[schemaKey];
-    const prepared = reading.kind === 'valid' && prepare !== undefined ? prepare(reading.value) : null;
+    const prepared = reading.kind === 'valid' && prepare !== undefined ? prepare(reading.value, facts) : null;
     return reading.kind === 'valid' && prepared !== null ? { ...reading, value: null, prepared } : reading;
   };
 

@@ -1,6 +1,7 @@
 import { type Static, type TObject, type TSchema, Type } from 'typebox';
 import type { ErrorDefinition } from './errors.ts';
 import type { ScopedKey, StoredResponse } from './idempotency.ts';
+import type { RuleFacts } from './validation.ts';
 
 /** Who is asking, as the role that serves the routes found out. `device` is set where it is one: `scopeOfDevices`. */
 export type Caller = { organizationId: string; device?: CallingDevice };
@@ -19,6 +20,8 @@ export type RouteRequest<Params, Query, Body> = {
   prepared: unknown;
   /** Set where the route is idempotent and the client sent a key. */
   idempotencyKey: ScopedKey | null;
+  /** What the rules of its fields went by. */
+  facts: RuleFacts;
   /** The trace that the client says the request is part of, else null. */
   traceId: string | null;
 };

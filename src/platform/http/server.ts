@@ -1,7 +1,7 @@
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { type IncomingMessage, STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
-import { type Clock, within } from '../clock.ts';
+import { type Clock, now, within } from '../clock.ts';
 import { isUuid, type NewId } from '../ids.ts';
 import type { Log } from '../log.ts';
 import { networkOf } from '../network.ts';
@@ -10,7 +10,7 @@ import { type Secrets, sha256 } from '../secrets.ts';
 import { createShares, type Share, type Shares } from '../shares.ts';
 import { type ArrivalLimits, defaultArrivalLimits, watchArrival } from './arrival.ts';
 import { type BodyReading, type CollectedBody, collectBody, declaredBytes, readBody } from './body-reader.ts';
-import { type BodyThread, largeBodyBytesMin } from './body-threads.ts';
+import { type AskedReading, type BodyThread, largeBodyBytesMin } from './body-threads.ts';
 import { shareConnections } from './connection-shares.ts';
 import {
   badRequest,
@@ -46,12 +46,12 @@ import {
   type WebPage,
 } from './route.ts';
 import { readTraceId } from './trace.ts';
-import { isUnstorable, type Validation, type Validator } from './validation.ts';
+import { isUnstorable, type RuleFacts, type Validation, type Validator } from './validation.ts';
 
 /**
  * The HTTP edge. A request is refused by the first of these that it fails, in this order: key (401), rate limit
- * (429), scope (403), body size and form (413, 400), idempotency header (400), schema (422). What is left reaches
- * the route. Nothing of a refused body is kept, and every answer, also to a request that Node.js could not even
+ * (429), scope (403), body size and form (413, 400), idempotency header (400), schema and the rules of its fields, as
+ * one (422). What is left reaches the route. Nothing of a refused body is kept, and every answer, also to a request that Node.js could not even
  * parse, is the error envelope.
  *
  * A request holds a place only while it makes progress. While its body arrives it holds one of the places for that, and
@@ -82,6 +82,8 @@ export type HttpServerOptions = {
   routes: readonly Route[];
   pages: readonly WebPage[];
   validation: Validation;
+  /** What the rules of fields ask of the settings. Left out: none of the routes has rules that ask. */
+  ruleSettings?: () => RuleFacts['settings'];
   bodyThread: Pick<BodyThread, 'read'>;
   /** Who is asking, whether they ask too often, and whether they may: any key will do where no scope is required. */
   admit: (request: {
@@ -535,7 +537,11 @@ async function runRoute(
     if (place === null) throw tooManyRequests();
     const key = route.isIdempotent ? readIdempotencyKey(request.headers['idempotency-key']) : null;
     if (collected.length > 0 && request.hasOtherType) throw wrongContentType();
-    const body = await readRouteBody(tools, route, checks, collected, key !== null);
+    const facts = { at: now(tools.clock), settings: tools.ruleSettings?.() ?? {} };
+    const body = await readRouteBody(tools, route, checks, collected, {
+      wantsCanonical: key !== null,
+      facts,
+    });
     if (body.kind === 'invalid') throw await refuseBody(tools, route, caller, key, body.issues);
     countOtherEvents(route, body, request, reply);
     const response = await route.handle({
@@ -546,6 +552,7 @@ async function runRoute(
       prepared: body.prepared ?? null,
       idempotencyKey:
         key === null ? null : scopeKey(tools.secrets, caller, route, request.params, key, body.canonical),
+      facts,
       traceId: readTraceId(request.headers.traceparent),
     });
     return sendResponse(reply, route, response);
@@ -610,9 +617,10 @@ async function readRouteBody(
   route: Route,
   checks: Checks,
   body: CollectedBody,
-  wantsCanonical: boolean,
+  { wantsCanonical, facts }: { wantsCanonical: boolean; facts: RuleFacts },
 ): Promise<Exclude<BodyReading, { kind: 'malformed' }>> {
-  if (checks.body === null) {
+  const validate = checks.body;
+  if (validate === null) {
     const canonical = wantsCanonical ? sha256(canonicalJson(null)) : null;
     return { kind: 'valid', value: undefined, canonical };
   }
@@ -620,10 +628,10 @@ async function readRouteBody(
     body.length < largeBodyBytesMin
       ? readBody(
           body.length === 0 && route.isBodyOptional ? emptyObject : Buffer.concat(body.blocks),
-          checks.body,
+          (value) => validate(value, facts),
           wantsCanonical,
         )
-      : await readLargeBody(tools, body.blocks, routeKey(route), wantsCanonical);
+      : await readLargeBody(tools, body.blocks, { schemaKey: routeKey(route), wantsCanonical, facts });
   if (reading.kind === 'malformed')
     throw new PublicError(badRequest, `The request is malformed: ${reading.problem}.`);
   return reading;
@@ -652,11 +660,10 @@ const emptyObject = Buffer.from('{}');
 async function readLargeBody(
   tools: RouteTools,
   blocks: readonly Buffer[],
-  schemaKey: string,
-  wantsCanonical: boolean,
+  asked: AskedReading,
 ): Promise<BodyReading> {
   try {
-    return await tools.bodyThread.read(blocks, schemaKey, wantsCanonical);
+    return await tools.bodyThread.read(blocks, asked);
   } catch (cause) {
     tools.log.error({ err: cause }, 'a large body could not be read');
     throw overloaded('The request body could not be read.');

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { type TSchema, Type } from 'typebox';
 import { expect, test } from 'vitest';
-import { createValidation, isUnstorable, type Validator } from './validation.ts';
+import { createValidation, defineRule, type FieldRule, isUnstorable, type Validator } from './validation.ts';
 
 const validation = createValidation({
   email: { test: (text) => text.includes('@'), mustBe: 'an email address' },
@@ -86,13 +86,13 @@ test.each<[string, TSchema, unknown, string]>([
   ['minLength', field(Type.String({ minLength: 1 })), { field: '' }, 'field must not be empty'],
   ['minLength', field(Type.String({ minLength: 2 })), { field: 'a' }, 'field must be at least 2 characters'],
   ['maxLength', field(Type.String({ maxLength: 2 })), { field: 'abc' }, 'field must be at most 2 characters'],
-  ['minItems', letter, { to: [] }, 'to must have at least 1 items'],
+  ['minItems', letter, { to: [] }, 'to must have at least 1 item'],
   ['maxItems', letter, { to: ['@', '@', '@', '@'] }, 'to must have at most 3 items'],
   [
     'maxProperties',
     field(Type.Object({}, { maxProperties: 1 })),
     { field: { a: 1, b: 2 } },
-    'field must have at most 1 fields',
+    'field must have at most 1 field',
   ],
   ['minimum', field(Type.Integer({ minimum: 60 })), { field: 59 }, 'field must be at least 60'],
   ['maximum', field(Type.Integer({ maximum: 60 })), { field: 61 }, 'field must be at most 60'],
@@ -105,9 +105,9 @@ test.each<[string, TSchema, unknown, string]>([
   ['pattern', field(Type.String({ pattern: '^[a-z]$' })), { field: 'A' }, 'field must match ^[a-z]$'],
   [
     'anyOf',
-    field(Type.Union([Type.String(), Type.Null()])),
-    { field: 1 },
-    'field must be of one of the allowed types',
+    field(Type.Union([Type.String(), Type.Integer(), Type.Null()])),
+    { field: [] },
+    'field must be a string or an integer',
   ],
 ])('%s has words of its own', (_keyword, schema, value, issue) => {
   expect(check(schema, value)).toContain(issue);
@@ -123,9 +123,13 @@ test('a name that is not allowed is reported, with the field that it stands in',
   const schema = field(
     Type.Record(Type.String({ pattern: '^[a-z]+$' }), Type.String(), { additionalProperties: false }),
   );
-  expect(check(schema, { field: { 'A B': 'x' } })).toEqual(['field.A B is not an allowed name']);
+  expect(check(schema, { field: { 'A B': 'x' } })).toEqual([
+    'field.A B is not an allowed name: names must match ^[a-z]+$',
+  ]);
   const names = field(Type.Unsafe({ type: 'object', propertyNames: { pattern: '^[a-z]+$' } }));
-  expect(check(names, { field: { 'A B': 'x' } })).toContain('field.A B is not an allowed name');
+  expect(check(names, { field: { 'A B': 'x' } })).toEqual([
+    'field.A B is not an allowed name: names must match ^[a-z]+$',
+  ]);
 });
 
 test('names that a client invents stand in the message without control characters, and not at length', () => {
@@ -224,4 +228,97 @@ test('values that PostgreSQL could not store are distinguished from others', () 
     false,
     false,
   ]);
+});
+
+const facts = { at: new Date(0), settings: { hosts: ['a.example'] } };
+
+function checkWith(rules: Record<string, FieldRule>, schema: TSchema, value: unknown): string[] {
+  return createValidation({}, rules).compile(schema)(value, facts);
+}
+
+const team = Type.Object(
+  {
+    name: Type.String({ maxLength: 5 }),
+    members: Type.Optional(
+      Type.Array(
+        Type.Object(
+          { name: Type.String(), age: Type.Optional(Type.Integer()) },
+          { additionalProperties: false, rules: ['member'] },
+        ),
+        { maxItems: 2 },
+      ),
+    ),
+  },
+  { additionalProperties: false, rules: ['team', 'later'] },
+);
+
+type Team = { name: string; members: { name: string; age?: number }[] };
+
+const seen: unknown[] = [];
+const rules = {
+  team: defineRule<Team>((fields, isGiven, { settings }) => {
+    seen.push([Object.keys(fields), isGiven('members'), settings.hosts]);
+    return fields.name === 'bad' ? ['name must not be bad', 'members must be good'] : [];
+  }),
+  member: defineRule<Team['members'][number]>(({ name, age }) =>
+    name === 'Ann' && age === undefined ? ['age is required for Ann'] : [],
+  ),
+  later: defineRule<Team>((_fields, isGiven) => (isGiven('members') ? [] : ['one member is required']), {
+    isLeftToRoute: true,
+  }),
+};
+
+test('a rule sees no field that its schema has found wrong, and hears that it is there', () => {
+  seen.length = 0;
+  expect(checkWith(rules, team, { name: 'team', members: [{ name: 7 }] })).toEqual([
+    'members[0].name must be a string',
+  ]);
+  expect(seen).toEqual([[['name'], true, ['a.example']]]);
+});
+
+test('what rules find stands after what the schema finds, and names no field again', () => {
+  expect(checkWith(rules, team, { name: 'bad', members: [{ name: 'Ann' }, { name: 7 }], x: 1 })).toEqual([
+    'x is not a known field',
+    'members[1].name must be a string',
+    'members[0].age is required for Ann',
+    'name must not be bad',
+    'members must be good',
+  ]);
+  expect(checkWith(rules, team, { name: 'bad', members: 7 })).toEqual([
+    'members must be an array',
+    'name must not be bad',
+  ]);
+});
+
+test('what is left to the route is named beside other issues, and refuses nothing by itself', () => {
+  expect(checkWith(rules, team, { name: 'fine' })).toEqual([]);
+  expect(checkWith(rules, team, { name: 'bad', members: null })).toContain('one member is required');
+  expect(checkWith(rules, team, {})).toEqual(['name is required', 'one member is required']);
+});
+
+test('a list that is far too long is refused as fast as any other, and by no more than fifty issues', () => {
+  const members = Array.from({ length: 100_000 }, () => ({ name: 'Ann' }));
+  const issues = checkWith(rules, team, { name: 'fine', members });
+  expect(issues[0]).toBe('members must have at most 2 items');
+  expect(issues.length).toBeLessThanOrEqual(50);
+});
+
+test('a schema that names a rule that is not there, or is checked without facts, is a fault of ours', () => {
+  const unknown = Type.Object({}, { rules: ['nothing'] });
+  expect(() => checkWith(rules, unknown, {})).toThrow('there is no rule nothing');
+  expect(() => createValidation({}, rules).compile(team)({ name: 'a' })).toThrow('without the facts');
+});
+
+test('a field of which several things are wrong is named once, with all of them', () => {
+  const schema = field(Type.String({ maxLength: 3, format: 'single-line', pattern: '^[a-z]*$' }));
+  expect(check(schema, { field: 'A\nBCD' })).toEqual([
+    'field must be at most 3 characters and must match ^[a-z]*$ and must be a single line',
+  ]);
+  expect(check(field(Type.String({ enum: ['a', 'b'] })), { field: 7 })).toEqual([
+    'field must be one of a, b',
+  ]);
+  expect(check(field(Type.String({ minLength: 1, format: 'uuid' })), { field: '' })).toEqual([
+    'field must not be empty',
+  ]);
+  expect(check(field(Type.Literal('text')), { field: 'html' })).toEqual(['field must be text']);
 });

@@ -16,6 +16,7 @@ import {
 import { textType } from '../operators/text.ts';
 import {
   addIssue,
+  addUnknown,
   type ConditionEvent,
   findMember,
   itemsSchema,
@@ -158,7 +159,7 @@ function shorterOf(periodMs: number | null, keptMs: number | null): number | nul
 function readEvent(reading: Reading, place: Place): ConditionEvent | null {
   const name = readText(reading, place);
   if (name === null) return null;
-  return reading.findEvent(name) ?? addIssue(reading, `${place.path} is not a defined event`);
+  return reading.findEvent(name) ?? addUnknown(reading, `${place.path} is not a defined event`);
 }
 
 function readCount(reading: Reading, place: Place): Count | null {

@@ -10,7 +10,7 @@ import { dateOf } from '../../platform/clock.ts';
 import { type Predicate, toPredicate } from '../../platform/postgres/predicate.ts';
 import type { LeafType } from '../leaf.ts';
 import {
-  addIssue,
+  addUnknown,
   findMember,
   periodSchema,
   type Place,
@@ -108,5 +108,5 @@ function readCampaign(
   const message = reading.findCampaignMessage(id);
   return message !== undefined && (channel === null || message.channel === channel)
     ? message
-    : addIssue(reading, `${place.path} is not a known campaign that was sent`);
+    : addUnknown(reading, `${place.path} is not a known campaign that was sent`);
 }

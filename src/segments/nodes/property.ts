@@ -12,7 +12,7 @@ import {
 } from '../operators/operator.ts';
 import { textType } from '../operators/text.ts';
 import {
-  addIssue,
+  addUnknown,
   type ConditionProperty,
   type Place,
   readText,
@@ -71,5 +71,5 @@ export const propertyCondition: LeafType = {
 function readProperty(reading: Reading, place: Place): ConditionProperty | null {
   const key = readText(reading, place);
   if (key === null) return null;
-  return reading.findProperty(key) ?? addIssue(reading, `${place.path} is not a defined property`);
+  return reading.findProperty(key) ?? addUnknown(reading, `${place.path} is not a defined property`);
 }

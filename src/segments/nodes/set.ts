@@ -2,7 +2,7 @@ import type { SetKind } from '../../audience/audience.ts';
 import { negate, type Predicate, toPredicate } from '../../platform/postgres/predicate.ts';
 import type { LeafType } from '../leaf.ts';
 import {
-  addIssue,
+  addUnknown,
   itemsSchema,
   type Place,
   readItems,
@@ -30,7 +30,9 @@ export function setCondition(kind: SetKind): LeafType {
   const readSetId = (reading: Reading, place: Place) => {
     const id = readUuid(reading, place);
     if (id === null) return null;
-    return reading.findSetKind(id) === kind ? id : addIssue(reading, `${place.path} is not a known ${kind}`);
+    return reading.findSetKind(id) === kind
+      ? id
+      : addUnknown(reading, `${place.path} is not a known ${kind}`);
   };
   return {
     description: `Whether the contact is in any of these ${kind}s (\`in\`), or in none (\`not_in\`).`,

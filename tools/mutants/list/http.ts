@@ -3,6 +3,22 @@ import type { Mutant } from '../mutant.ts';
 
 export const http: readonly Mutant[] = [
   {
+    file: 'src/platform/http/validation.ts',
+    from: 'return joinIssues(described, [...refusing, ...ask(true, given.facts)]);',
+    to: 'return described.length > 0 ? described : refusing;',
+    tests: ['test/journeys/field-rules.test.ts'],
+    named: 'names a fault of its schema and one of',
+    harm: 'a body with two faults is refused twice before its sender knows both',
+  },
+  {
+    file: 'src/platform/http/validation.ts',
+    from: 'fields: wrong.size === 0 ? value : pickFields(value, isRight),',
+    to: 'fields: value,',
+    tests: ['src/platform/http/validation.test.ts'],
+    named: 'a rule sees no field that its schema has found wrong',
+    harm: 'a rule that expects a list gets a number, and the request ends with 500',
+  },
+  {
     file: 'src/platform/http/server.ts',
     from: 'const match = count === 1 ? ',
     to: 'const match = count >= 1 ? ',
