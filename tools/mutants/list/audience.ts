@@ -83,9 +83,9 @@ export const audience: readonly Mutant[] = [
     harm: 'a value of a contact cannot be taken back',
   },
   {
-    file: 'src/audience/properties.ts',
-    from: '  if (Object.hasOwn(contactRecord.properties, body.key))',
-    to: '  if (body.key === "")',
+    file: 'src/audience/rules.ts',
+    from: 'key !== undefined && Object.hasOwn(contactRecord.properties, key)',
+    to: 'false',
     tests: ['test/journeys/contact-fields.test.ts'],
     named: 'no property has the name of a field',
     harm: 'a property is made that no placeholder and no column can mean, since its name is a field of contacts',

@@ -408,7 +408,7 @@ export const channels: readonly Mutant[] = [
   },
   {
     file: 'src/channels/sms/providers/smpp/sent-texts.ts',
-    from: '    if (oldest !== undefined) this.#texts.delete(oldest);',
+    from: '    this.#texts.delete(oldest.providerMessageId);',
     to: '',
     tests: ['src/channels/sms/providers/smpp/sent-texts.test.ts'],
     named: 'forgets the oldest, and only those',

@@ -114,7 +114,7 @@ export const devices: readonly Mutant[] = [
     harm: 'an app that registers twice at once is answered with 500',
   },
   {
-    file: 'src/devices/registration.ts',
+    file: 'src/devices/rules.ts',
     from: 'if (url === null || !isPushHost(url, pushHosts)) {',
     to: 'if (url === null) {',
     tests: [journey],

@@ -90,7 +90,7 @@ export const events: readonly Mutant[] = [
     harm: 'events that are refused fill the audience with people',
   },
   {
-    file: 'src/events/intake.ts',
+    file: 'src/events/rules.ts',
     from: 'return aheadMs <= aheadMsMax && -aheadMs <= backMs;',
     to: 'return -aheadMs <= backMs;',
     tests: journey,
