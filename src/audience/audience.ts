@@ -32,6 +32,7 @@ export {
   type AddressErasure,
   type ContactErasure,
   type Erasure,
+  findErasingOrganizations,
   findNextErasureAt,
   finishErasure,
   postponeErasure,

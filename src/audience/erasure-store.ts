@@ -1,4 +1,5 @@
-import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { organizationsDue } from '../platform/queue/turns.ts';
 
 /**
  * An address of a deleted contact, until nothing contains it any more. This room only stores it; the rooms that have
@@ -11,18 +12,47 @@ export type ContactErasure = { organizationId: string; contactId: string; reques
 
 export type Erasure = AddressErasure | ContactErasure;
 
-/** The one that has been due for longest; another node that asks before the transaction ends gets another one. */
-export async function takeDueAddress(transaction: Connection, at: Date): Promise<AddressErasure | null> {
+const findDueOfAddresses = statement<{ organization_id: string }>(
+  'erasures_find_due',
+  organizationsDue({ table: 'erasures', due: 'due_at <= $1' }),
+);
+const findDueOfContacts = statement<{ organization_id: string }>(
+  'contact_erasures_find_due',
+  organizationsDue({ table: 'contact_erasures', due: 'due_at <= $1' }),
+);
+
+/** Organizations with erasures that are due, after `after`, in the order of their ids. */
+export async function findErasingOrganizations(
+  connection: Connection,
+  { at, after, limit }: { at: Date; after: string | null; limit: number },
+): Promise<string[]> {
+  const found = await Promise.all(
+    [findDueOfAddresses, findDueOfContacts].map((find) => connection.rows(find, [at, after, limit])),
+  );
+  const ids = found.flat().map(({ organization_id: organizationId }) => organizationId);
+  return [...new Set(ids)].sort().slice(0, limit);
+}
+
+type TakingErasure = { organizationId: string; at: Date };
+
+/**
+ * The one of the organization that has been due for longest; another node that asks before the transaction ends gets another
+ * one.
+ */
+export async function takeDueAddress(
+  transaction: Connection,
+  { organizationId, at }: TakingErasure,
+): Promise<AddressErasure | null> {
   const [row] = await transaction.rows(
     unpreparedStatement<{ organization_id: string; address: string; requested_at: Date }>(
       `select organization_id, address, requested_at
        from erasures
-       where due_at <= $1
+       where organization_id = $1 and due_at <= $2
        order by due_at
        limit 1
        for update skip locked`,
     ),
-    [at],
+    [organizationId, at],
   );
   return row === undefined
     ? null
@@ -30,17 +60,20 @@ export async function takeDueAddress(transaction: Connection, at: Date): Promise
 }
 
 /** As `takeDueAddress`. */
-export async function takeDueContact(transaction: Connection, at: Date): Promise<ContactErasure | null> {
+export async function takeDueContact(
+  transaction: Connection,
+  { organizationId, at }: TakingErasure,
+): Promise<ContactErasure | null> {
   const [row] = await transaction.rows(
     unpreparedStatement<{ organization_id: string; contact_id: string; requested_at: Date }>(
       `select organization_id, contact_id, requested_at
        from contact_erasures
-       where due_at <= $1
+       where organization_id = $1 and due_at <= $2
        order by due_at
        limit 1
        for update skip locked`,
     ),
-    [at],
+    [organizationId, at],
   );
   return row === undefined
     ? null

@@ -1,5 +1,6 @@
 import type { ToldOfChatApp } from '../channels/chatapp/provider.ts';
 import { type Connection, statement } from '../platform/postgres/database.ts';
+import { dueInTurns } from '../platform/queue/turns.ts';
 
 /** What is told besides the statuses of messages. As JSON has it: times are texts. */
 export type ToldBesides = Exclude<ToldOfChatApp, { kind: 'status' }>;
@@ -28,39 +29,19 @@ export async function insertChatAppEvents(
 }
 
 /**
- * By the index chat_app_events_turns: of each organization the first, then of each the second, and so on. So what is told
- * of one that signs for itself, however much it is, delays no STOP of another.
+ * By the index chat_app_events_turns: what is told of one that signs for itself, however much it is, delays no STOP of
+ * another.
  */
 const takeAll = statement<ChatAppEvent>(
   'chat_app_events_take',
-  `with recursive active (organization_id) as (
-     (select organization_id
-      from chat_app_events
-      order by organization_id
-      limit 1)
-     union all
-     select next.organization_id
-     from active
-     cross join lateral (
-       select organization_id
-       from chat_app_events
-       where organization_id > active.organization_id
-       order by organization_id
-       limit 1
-     ) next
-   ), due as (
-     select event.id
-     from active
-     cross join lateral (
-       select id, due_at, row_number() over (order by due_at, id) as turn
-       from chat_app_events
-       where organization_id = active.organization_id and due_at <= $1
-       order by due_at, id
-       limit $2
-     ) event
-     order by event.turn, event.due_at, event.id
-     limit $2
-   ), taken as (
+  `with recursive ${dueInTurns({
+    table: 'chat_app_events',
+    of: 'organization_id',
+    columns: ['id'],
+    order: ['due_at', 'id'],
+    due: 'due_at <= $1',
+    limit: '$2',
+  })}, taken as (
      delete from chat_app_events e
      using due
      where e.id = due.id

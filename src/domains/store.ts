@@ -1,6 +1,7 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
+import { dueInTurns } from '../platform/queue/turns.ts';
 import { toPredicate } from '../platform/postgres/predicate.ts';
 import { lockName, tryLockName } from '../platform/postgres/name-locks.ts';
 import type { Findings } from './findings.ts';
@@ -266,30 +267,32 @@ export async function deleteDomain(connection: Connection, domain: DomainKey): P
   return rows.length === 1;
 }
 
+const takeDue = statement<DomainRow>(
+  'domains_take_due',
+  `with recursive ${dueInTurns({
+    table: 'domains',
+    of: 'organization_id',
+    columns: ['organization_id', 'id'],
+    order: ['next_check_at', 'id'],
+    among: 'next_check_at is not null',
+    due: 'next_check_at <= $1',
+    limit: '$3',
+  })}
+   update domains
+   set next_check_at = $2
+   where (organization_id, id) in (select organization_id, id from due)
+   returning ${domainColumns}`,
+);
+
 /**
  * Takes domains whose check is due, and sets their next check to `retryAt`, in case this process dies before it is done.
- * Uses the index domains_next_check; rows that another worker is taking are skipped.
+ * In turns of organizations, by the index domains_turns; rows that another worker is taking are skipped.
  */
 export async function takeDueDomains(
   connection: Connection,
   wanted: { at: Date; retryAt: Date; limit: number },
 ): Promise<DomainRow[]> {
-  return connection.rows(
-    unpreparedStatement<DomainRow>(
-      `update domains
-       set next_check_at = $2
-       where (organization_id, id) in (
-         select organization_id, id
-         from domains
-         where next_check_at <= $1
-         order by next_check_at
-         limit $3
-         for update skip locked
-       )
-       returning ${domainColumns}`,
-    ),
-    [wanted.at, wanted.retryAt, wanted.limit],
-  );
+  return connection.rows(takeDue, [wanted.at, wanted.retryAt, wanted.limit]);
 }
 
 export async function findNextCheckAt(connection: Connection): Promise<Date | null> {

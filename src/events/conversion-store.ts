@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
+import { dueInTurns } from '../platform/queue/turns.ts';
 import type { Worth } from './conversion.ts';
 
 /** An event that converts. `id` is that of the event. */
@@ -46,14 +47,14 @@ export async function insertPendingConversions(
 /** Other nodes take others at the same time. */
 const takeDue = statement<PendingConversion>(
   'conversions_take_due',
-  `with due as (
-     select organization_id, id
-     from pending_conversions
-     where due_at <= $1
-     order by due_at, id
-     limit $2
-     for update skip locked
-   ), taken as (
+  `with recursive ${dueInTurns({
+    table: 'pending_conversions',
+    of: 'organization_id',
+    columns: ['organization_id', 'id'],
+    order: ['due_at', 'id'],
+    due: 'due_at <= $1',
+    limit: '$2',
+  })}, taken as (
      delete from pending_conversions p
      using due
      where ${hasKeyOf('p', 'due', ['id'])}
@@ -66,8 +67,8 @@ const takeDue = statement<PendingConversion>(
 );
 
 /**
- * Takes conversions that are due, those that waited longest first, by the index pending_conversions_due. The transaction
- * must credit them or put them back.
+ * Takes conversions that are due, in turns of organizations, by the index pending_conversions_turns. The transaction must
+ * credit them or put them back.
  */
 export async function takeDueConversions(
   transaction: Connection,

@@ -90,8 +90,8 @@ async function keep({ failing }: { failing: number }): Promise<Attempt[]> {
   return attempts;
 }
 
-/** Both chores wait for their next look, and for another attempt at listening, which neither is let. */
-const timersOfIdle = 4;
+/** The five places of both chores wait for their next look, and both for another attempt at listening, which neither is let. */
+const timersOfIdle = 7;
 
 async function goOn(seconds: number): Promise<void> {
   const endMs = clock.monotonicMs() + seconds * 1_000;

@@ -16,8 +16,10 @@ import {
   type Database,
   DatabaseUnavailableError,
   isConflict,
+  isStatementTimeout,
   type Transaction,
 } from '../platform/postgres/database.ts';
+import { beginSlice, SliceOverError } from '../platform/queue/turns.ts';
 import {
   askedEvents,
   collectMentionedNames,
@@ -47,7 +49,8 @@ import { lookAgainMs, windowsUntilOf } from './window-times.ts';
  * (windows.ts).
  *
  * One node at a time writes the members of an organization, under an advisory lock that ends with its transaction. A
- * computation waits for the lock; following skips the organization instead. A change is deleted in the transaction that
+ * computation waits for the lock, unless another one has it; following skips the organization instead. Either may be given
+ * up when its slice is over (platform/queue/turns.ts), and leaves everything as it was. A change is deleted in the transaction that
  * follows it, so that after a crash it is followed again, with the same result. A change that is committed while a
  * segment is being computed is followed afterwards, so that it is not lost if the computation did not see it.
  *
@@ -73,10 +76,18 @@ const defaultFollowedMax = 5_000;
 /** Pause after a segment fails for a reason of its own, which only a bug of ours can cause. */
 const retryFailedMs = 600_000;
 
-/** Follows the oldest changes of an organization. Returns false if there were none, or another node is doing it. */
-export async function followChanges(tools: MembershipTools, organizationId: string): Promise<boolean> {
+/**
+ * Follows the oldest changes of an organization. Returns false if there were none, or another node is doing it. Throws
+ * SliceOverError if it takes longer than its slice, but for the statement under way.
+ */
+export async function followChanges(
+  tools: MembershipTools,
+  organizationId: string,
+  sliceMs: number | null = null,
+): Promise<boolean> {
   try {
     return await tools.database.asOrganizationsByIndex([organizationId], async (transaction) => {
+      const slice = await beginSlice(tools.clock, transaction, sliceMs);
       if (!(await store.tryLockMembers(transaction, organizationId))) return false;
       const contactsMax = tools.followedMax ?? defaultFollowedMax;
       const contactIds = await takeContactChanges(transaction, organizationId, contactsMax);
@@ -88,6 +99,7 @@ export async function followChanges(tools: MembershipTools, organizationId: stri
       const context = await loadContext(transaction, organizationId, ready);
       const windowed = [];
       for (const segment of ready) {
+        slice.check();
         const { condition } = await refresh(tools, transaction, segment, context, contactIds);
         if (windowsOf(condition).length > 0) windowed.push(segment.id);
       }
@@ -96,6 +108,7 @@ export async function followChanges(tools: MembershipTools, organizationId: stri
       return true;
     });
   } catch (cause) {
+    if (sliceMs !== null && isOverTime(cause)) throw new SliceOverError({ cause });
     if (!(cause instanceof RefreshError)) throw cause;
     // Next time the others are followed without it.
     await failSegment(tools, cause);
@@ -158,6 +171,11 @@ async function refresh(
   }
 }
 
+/** Whether PostgreSQL ended a statement for the time that it took, be it that of one segment. */
+function isOverTime(cause: unknown): boolean {
+  return isStatementTimeout(cause instanceof RefreshError ? cause.cause : cause);
+}
+
 async function failSegment(tools: MembershipTools, { segment, cause }: RefreshError): Promise<void> {
   const { organizationId, id } = segment;
   tools.log.error(
@@ -189,21 +207,30 @@ const unmarkedMs = 60_000;
  */
 const retoldMs = 86_400_000;
 
-/** Computes the segment of an organization that is due. Returns false if there is none. */
+/**
+ * Computes the segment of an organization that is due. Returns false if there is none, or another node is computing one of
+ * them. Throws SliceOverError if that takes longer than its slice.
+ */
 export async function computeNext(
   tools: MembershipTools,
   organizationId: string,
   signal: AbortSignal,
+  sliceMs: number | null = null,
 ): Promise<boolean> {
   try {
     return await tools.database.asOrganizations([organizationId], async (transaction) => {
+      // Waiting for the other one would take a place from those who need not wait.
+      if (!(await store.tryLockComputing(transaction, organizationId))) return false;
+      await beginSlice(tools.clock, transaction, sliceMs);
       await store.lockMembers(transaction, organizationId);
       const segments = usedFirst(await store.listKeptSegments(transaction, organizationId));
       const due = segments.find(isDue(tools.clock.nowMs()));
       if (due === undefined) return false;
       const ready = new Set(segments.flatMap(({ id, isReady }) => (isReady ? [id] : [])));
       if (due.usedIds.every((id) => ready.has(id))) {
-        await stopWithSignal(tools.database, transaction, signal, () => compute(tools, transaction, due));
+        await stopWithSignal(tools.database, transaction, signal, () =>
+          compute(tools, transaction, due, sliceMs ?? computeTimeoutMs),
+        );
       } else {
         await store.waitForUsed(transaction, due);
       }
@@ -211,6 +238,7 @@ export async function computeNext(
     });
   } catch (cause) {
     signal.throwIfAborted();
+    if (sliceMs !== null && isOverTime(cause)) throw new SliceOverError({ cause });
     if (cause instanceof SupersededError) return true;
     if (!(cause instanceof RefreshError)) throw cause;
     await failSegment(tools, cause);
@@ -225,10 +253,11 @@ async function compute(
   tools: MembershipTools,
   transaction: Transaction,
   segment: store.KeptSegment,
+  timeMaxMs: number,
 ): Promise<void> {
   const { organizationId, id } = segment;
   const startedAtMs = tools.clock.monotonicMs();
-  await transaction.allowTime(computeTimeoutMs);
+  await transaction.allowTime(timeMaxMs);
   const context = await loadContext(transaction, organizationId, [segment]);
   const computedFor = now(tools.clock);
   const { hasChanged, condition } = await refresh(tools, transaction, segment, context, null);

@@ -324,7 +324,12 @@ export async function tryLockMembers(transaction: Connection, organizationId: st
   return tryLockName(transaction, `segment members of ${organizationId}`);
 }
 
-/** The same, but waits for the lock. Nodes that only try do not get it in the meantime. */
+/** Tries to be the one that computes segments of the organization, until the transaction ends. */
+export async function tryLockComputing(transaction: Connection, organizationId: string): Promise<boolean> {
+  return tryLockName(transaction, `computing segments of ${organizationId}`);
+}
+
+/** As `tryLockMembers`, but waits for the lock. Nodes that only try do not get it in the meantime. */
 export async function lockMembers(transaction: Connection, organizationId: string): Promise<void> {
   await lockName(transaction, `segment members of ${organizationId}`);
 }

@@ -2,6 +2,7 @@ import { insertContactChange } from '../audience/audience.ts';
 import { findLeavingEnd, findNextOccurrence, listContactsOf } from '../events/events.ts';
 import { dateOf, now } from '../platform/clock.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
+import { beginSlice, withinSlice } from '../platform/queue/turns.ts';
 import { parseConditions, type Window, windowsOf } from './conditions.ts';
 import { loadContext, type MembershipTools } from './membership.ts';
 import * as store from './store.ts';
@@ -26,9 +27,17 @@ import { behindMs, windowsUntilOf } from './window-times.ts';
 /** Events in one look. With more, its transaction would hold up those who follow changes. */
 const defaultLeavingMax = 5_000;
 
-/** Looks at the segment of an organization that is due. Returns false if there is none, or another node has the lock. */
-export async function lookAtWindows(tools: MembershipTools, organizationId: string): Promise<boolean> {
-  return tools.database.asOrganizations([organizationId], async (transaction) => {
+/**
+ * Looks at the segment of an organization that is due. Returns false if there is none, or another node has the lock. Throws
+ * SliceOverError if it takes longer than its slice.
+ */
+export async function lookAtWindows(
+  tools: MembershipTools,
+  organizationId: string,
+  sliceMs: number | null = null,
+): Promise<boolean> {
+  const looking = tools.database.asOrganizations([organizationId], async (transaction) => {
+    await beginSlice(tools.clock, transaction, sliceMs);
     // Otherwise a change that is followed meanwhile could put the next look earlier, and this one put it off again.
     if (!(await store.tryLockMembers(transaction, organizationId))) return false;
     const at = now(tools.clock);
@@ -43,6 +52,7 @@ export async function lookAtWindows(tools: MembershipTools, organizationId: stri
     });
     return true;
   });
+  return withinSlice(sliceMs, looking);
 }
 
 async function look(

@@ -1,5 +1,6 @@
 import type { InboundSms, SmsReceipt } from '../channels/sms/sms.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { dueInTurns } from '../platform/queue/turns.ts';
 
 /** A text that came in and is not applied yet. */
 export type SmsEvent = { id: string; attempts: number; event: InboundSms };
@@ -25,16 +26,18 @@ export async function insertSmsEvents(
   ]);
 }
 
+/** By the index sms_events_turns: whoever floods the number of one organization delays no STOP to another. */
 const takeAll = statement<SmsEvent>(
   'sms_events_take',
-  `with due as (
-     select id
-     from sms_events
-     where kind = 'inbound' and due_at <= $1
-     order by due_at, id
-     limit $2
-     for update skip locked
-   ), taken as (
+  `with recursive ${dueInTurns({
+    table: 'sms_events',
+    of: 'sender_name',
+    columns: ['id'],
+    order: ['due_at', 'id'],
+    among: "kind = 'inbound'",
+    due: 'due_at <= $1',
+    limit: '$2',
+  })}, taken as (
      delete from sms_events e
      using due
      where e.id = due.id
@@ -43,7 +46,7 @@ const takeAll = statement<SmsEvent>(
    select id, event, attempts from taken order by id`,
 );
 
-/** Takes due texts in the order in which they came. Those that are not applied must be put back. */
+/** Takes due texts, those to each number in the order in which they came. Those that are not applied must be put back. */
 export async function takeDueSmsEvents(
   connection: Connection,
   at: Date,

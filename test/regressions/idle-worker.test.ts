@@ -222,7 +222,7 @@ test('a chore that fails is not tried again by a wake, and what is overdue for o
   const chore = startChore(
     { database: server.installation.database, clock, log: silentLog },
     {
-      name: 'failing',
+      name: 'checking domains',
       topic: 'sms_events',
       work: () => {
         works += 1;

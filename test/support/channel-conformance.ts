@@ -353,8 +353,10 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
       });
       const ids = listed.map((message) => message.id);
       expect([ids.includes(id), ids.includes(others)]).toEqual([true, false]);
-      const found = await findByProviderIds(server.installation.database, channel.name, [nameOf(id)]);
-      expect(found.get(nameOf(id))?.messageId).toBe(harness.isReportedById ? id : undefined);
+      const found = await findByProviderIds(server.installation.database, channel.name, [
+        { organizationId: null, providerMessageId: nameOf(id) },
+      ]);
+      expect(found.get(0)?.messageId).toBe(harness.isReportedById ? id : undefined);
     });
 
     it('shows of each fate of a recipient the status that the channel has for it', async () => {

@@ -43,10 +43,14 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select organization_id, id, number, forgotten_until, deleted_at from contact_properties where deleted_at <= $1':
     whoHasWork,
   'select min(deleted_at) as deleted_at from contact_properties': whoHasWork,
-  'select organization_id, address, requested_at from erasures where due_at': whoHasWork,
-  'select organization_id, contact_id, requested_at from contact_erasures where due_at': whoHasWork,
+  erasures_find_due: whoHasWork,
+  contact_erasures_find_due: whoHasWork,
+  'select organization_id, address, requested_at from erasures where organization_id = $1 and due_at':
+    whoHasWork,
+  'select organization_id, contact_id, requested_at from contact_erasures where organization_id = $1 and due_at':
+    whoHasWork,
   'select least((select min(due_at) from erasures), (select min(due_at) from contact_erasures))': whoHasWork,
-  'update domains set next_check_at = $2 where (organization_id, id) in': whoHasWork,
+  domains_take_due: whoHasWork,
   'select next_check_at from domains': whoHasWork,
   'select id, events_kept_days from organizations where events_kept_days is not null': whoHasWork,
   'select case when bool_and(events_kept_days is not null)': housekeeping,
@@ -87,11 +91,12 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   chat_app_accounts_select_by_callback_token: whose,
   devices_select_by_secret: whose,
   'select wanted.position, cut_off.organization_id': whose,
-  provider_ids_insert: "A provider's id names one message of all organizations.",
+  provider_ids_insert: 'The ids of what was handed off, of any organizations.',
+  provider_events_insert: whose,
 
   'with expired as ( select organization_id, endpoint, key from idempotency_keys': housekeeping,
   'with old as ( select organization_id, hour, shard from reputation_counts': housekeeping,
-  'with old as ( select channel, provider_message_id from provider_ids': housekeeping,
+  'with old as ( select channel, provider_message_id, organization_id from provider_ids': housekeeping,
   'with old as ( select organization_id, person from chat_app_reached_people': housekeeping,
   'with old as ( select organization_id, period from chat_app_reached_counts': housekeeping,
   'select organization_id, message_id, ordinal, claimed_by is null and': putForward,

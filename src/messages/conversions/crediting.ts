@@ -48,7 +48,7 @@ export function startCrediting(tools: CreditingTools): RunningChore {
         takeNext: (transaction) => takeDueConversions(transaction, now(tools.clock), 1),
         putBack: (transaction, conversions) => putBack(tools, transaction, conversions),
       });
-      return taken === creditedMax ? 'at once' : findNextConversionAt(tools.database);
+      return taken !== 0 ? 'at once' : findNextConversionAt(tools.database);
     },
   });
 }

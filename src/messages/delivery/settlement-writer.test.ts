@@ -506,8 +506,8 @@ test('a receipt finds a text by the name that its provider gave it', async () =>
     toSettled(job, { kind: 'accepted', providerMessageId, reply: null }),
   ]);
   const { organizationId: ofJob, messageId, ordinal } = job;
-  expect(await findByProviderIds(database, 'sms', [providerMessageId])).toEqual(
-    new Map([[providerMessageId, { organizationId: ofJob, messageId, ordinal }]]),
+  expect(await findByProviderIds(database, 'sms', [{ organizationId: null, providerMessageId }])).toEqual(
+    new Map([[0, { organizationId: ofJob, messageId, ordinal }]]),
   );
 });
 
@@ -519,9 +519,9 @@ test('a receipt finds a text that was cut off, whoever settles it: also a proces
   await returnClaims({ ...tools, deliveries: others }, epoch, settleCrash);
   const name = uncertainId(tools.secrets, job.addressKey);
   const { organizationId: ofJob, messageId, ordinal } = job;
-  expect(await findByProviderIds(database, 'sms', [name])).toEqual(
-    new Map([[name, { organizationId: ofJob, messageId, ordinal }]]),
-  );
+  expect(
+    await findByProviderIds(database, 'sms', [{ organizationId: null, providerMessageId: name }]),
+  ).toEqual(new Map([[0, { organizationId: ofJob, messageId, ordinal }]]));
 });
 
 test('five claims of a worker that ended are returned two at a time, each once, and what was announced is known to the last', async () => {

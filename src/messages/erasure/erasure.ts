@@ -3,6 +3,7 @@ import {
   type ContactErasure,
   type Erasure,
   eraseSuppressedAddresses,
+  findErasingOrganizations,
   findHeldAddresses,
   findNextErasureAt,
   finishErasure,
@@ -18,8 +19,9 @@ import { dateOf, now } from '../../platform/clock.ts';
 import { lowestIdAt } from '../../platform/ids.ts';
 import type { Transaction } from '../../platform/postgres/database.ts';
 import { continueByIndex } from '../../platform/postgres/lookup.ts';
-import { type ChoreTools, startChore } from '../../platform/queue/chore.ts';
+import type { ChoreTools } from '../../platform/queue/chore.ts';
 import { pauseAfterFailureMs } from '../../platform/queue/pauses.ts';
+import { startTurns } from '../../platform/queue/turns.ts';
 import { forgetCopies, forgetMessages } from '../../sandbox/sandbox.ts';
 import * as store from './store.ts';
 import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
@@ -53,26 +55,42 @@ const lastLookMs = 60_000;
  *   says whose they were.
  */
 export function startErasing(tools: ErasureTools): { stop: () => Promise<void> } {
-  return startChore(tools, {
+  const { database, clock } = tools;
+  return startTurns(tools, {
     name: 'erasing addresses',
     topic: 'erasures',
-    work: async () => {
-      if (await eraseNext(tools, now(tools.clock))) return 'at once';
-      return findNextErasureAt(tools.database);
-    },
+    slicesMs: [null],
+    organizationsMax,
+    find: (after, limit) => findErasingOrganizations(database, { at: now(clock), after, limit }),
+    work: async (organizationId) =>
+      (await eraseNextOf(tools, { organizationId, at: now(clock) })) ? 'more' : null,
+    findNextAt: () => findNextErasureAt(database),
   });
+}
+
+/** How many organizations are looked for at once. */
+const organizationsMax = 100;
+
+/** A turn of each organization. Returns false if nothing is due. */
+export async function eraseNext(tools: ErasureTools, at: Date): Promise<boolean> {
+  const due = await findErasingOrganizations(tools.database, { at, after: null, limit: organizationsMax });
+  let isAny = false;
+  for (const organizationId of due) isAny = (await eraseNextOf(tools, { organizationId, at })) || isAny;
+  return isAny;
 }
 
 /**
  * Erases another batch of recipients of the address that has been due longest, and another of the contact that has been
  * due longest. Returns false if neither is due. An erasure that fails is postponed on its own, so that it does not block
- * others, or other organizations.
+ * others.
  */
-export async function eraseNext(tools: ErasureTools, at: Date): Promise<boolean> {
-  const hadAddress = await eraseDue(tools, at, takeDueAddress, eraseSomeOfAddress);
-  const hadContact = await eraseDue(tools, at, takeDueContact, eraseSomeOfContact);
+async function eraseNextOf(tools: ErasureTools, wanted: TakingErasure): Promise<boolean> {
+  const hadAddress = await eraseDue(tools, wanted, takeDueAddress, eraseSomeOfAddress);
+  const hadContact = await eraseDue(tools, wanted, takeDueContact, eraseSomeOfContact);
   return hadAddress || hadContact;
 }
+
+type TakingErasure = { organizationId: string; at: Date };
 
 type EraseSome<Due extends Erasure> = (
   tools: ErasureTools,
@@ -83,14 +101,15 @@ type EraseSome<Due extends Erasure> = (
 
 async function eraseDue<Due extends Erasure>(
   tools: ErasureTools,
-  at: Date,
-  takeDue: (transaction: Transaction, at: Date) => Promise<Due | null>,
+  wanted: TakingErasure,
+  takeDue: (transaction: Transaction, wanted: TakingErasure) => Promise<Due | null>,
   eraseSome: EraseSome<Due>,
 ): Promise<boolean> {
+  const { at } = wanted;
   const taken: Due[] = [];
   try {
     return await tools.database.transaction(async (transaction) => {
-      const erasure = await takeDue(transaction, at);
+      const erasure = await takeDue(transaction, wanted);
       if (erasure === null) return false;
       taken.push(erasure);
       await eraseSome(tools, transaction, erasure, at);

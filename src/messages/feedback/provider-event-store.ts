@@ -1,6 +1,8 @@
 import type { SendingChannel } from '../../channels/channel.ts';
 import type { ProviderReport } from '../../channels/report.ts';
+import { isUuid } from '../../platform/ids.ts';
 import { type Connection, statement } from '../../platform/postgres/database.ts';
+import { dueInTurns } from '../../platform/queue/turns.ts';
 
 /** A report that is not applied yet. */
 export type ProviderEvent = {
@@ -18,13 +20,30 @@ export type ProviderEvent = {
 
 export type DueProviderEvent = ProviderEvent & { dueAt: Date };
 
+/** An account at the provider may be that of all organizations: whose message it is says whose turn the report is. */
 const insertAll = statement(
   'provider_events_insert',
-  `insert into provider_events (id, channel, provider, report, due_at, attempts, of_organization, finding)
-   select id, channel, provider, report::json, due_at, attempts, of_organization, finding::json
+  `insert into provider_events
+     (id, channel, provider, report, due_at, attempts, of_organization, finding, turn_of)
+   select id, channel, provider, report::json, due_at, attempts, of_organization, finding::json,
+     coalesce(
+       of_organization,
+       referred_to,
+       (
+         select p.organization_id
+         from provider_ids p
+         where p.channel = told.channel and p.provider_message_id = told.provider_message_id
+         order by p.created_at desc
+         limit 1
+       ),
+       '00000000-0000-0000-0000-000000000000'
+     )
    from unnest(
-     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::smallint[], $7::uuid[], $8::text[]
-   ) as told (id, channel, provider, report, due_at, attempts, of_organization, finding)`,
+     $1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::smallint[], $7::uuid[], $8::text[],
+     $9::uuid[], $10::text[]
+   ) as told (
+     id, channel, provider, report, due_at, attempts, of_organization, finding, referred_to, provider_message_id
+   )`,
 );
 
 export async function insertProviderEvents(
@@ -41,20 +60,25 @@ export async function insertProviderEvents(
     events.map(({ attempts }) => attempts),
     events.map(({ organizationId }) => organizationId),
     events.map(({ finding }) => (finding === null ? null : JSON.stringify(finding))),
+    events.map(({ report: { reference } }) =>
+      reference !== null && isUuid(reference.organizationId) ? reference.organizationId : null,
+    ),
+    events.map(({ report }) => report.providerMessageId),
   ]);
 }
 
-/** Other nodes take others at the same time. */
+/** By the index provider_events_turns. Other nodes take others at the same time. */
 const takeAll = statement<ProviderEvent>(
   'provider_events_take',
-  `with due as (
-     select id
-     from provider_events
-     where channel = $3 and due_at <= $1
-     order by due_at, id
-     limit $2
-     for update skip locked
-   ), taken as (
+  `with recursive ${dueInTurns({
+    table: 'provider_events',
+    of: 'turn_of',
+    columns: ['id'],
+    order: ['due_at', 'id'],
+    among: 'channel = $3',
+    due: 'due_at <= $1',
+    limit: '$2',
+  })}, taken as (
      delete from provider_events e
      using due
      where e.id = due.id
@@ -65,7 +89,7 @@ const takeAll = statement<ProviderEvent>(
    order by id`,
 );
 
-/** Takes due events of a channel. Those that are not applied must be put back. */
+/** Takes due events of a channel, in turns of those whose they are. Those that are not applied must be put back. */
 export async function takeDueProviderEvents(
   connection: Connection,
   channel: SendingChannel,

@@ -91,7 +91,7 @@ export function startProviderEvents(tools: ProviderEventTools): RunningChore {
     topic: 'provider_events',
     work: async () => {
       let isMore = false;
-      // Reports on one channel wait for at most one batch of each other.
+      // Reports on one channel wait for at most one batch of each other, and those of an organization for one of all others.
       for (const channel of channels) {
         const taken = await applyDueEvents<store.ProviderEvent>(tools, {
           name: `reports on ${channel.words.messages}`,
@@ -100,7 +100,7 @@ export function startProviderEvents(tools: ProviderEventTools): RunningChore {
           takeNext: (transaction) => takeDue(transaction, tools, channel, 1),
           putBack: (transaction, events) => putBack(tools, transaction, events),
         });
-        isMore ||= taken === appliedMax;
+        isMore ||= taken !== 0;
       }
       if (isMore) return 'at once';
       return store.findNextProviderEventAt(
@@ -314,10 +314,13 @@ async function findInto(
   const found = await findByProviderIds(
     transaction,
     channel.name,
-    wanted.map(({ id }) => id),
+    wanted.map(({ event: { organizationId }, id: providerMessageId }) => ({
+      organizationId,
+      providerMessageId,
+    })),
   );
-  for (const { event, id } of wanted) {
-    const job = found.get(id);
+  for (const [index, { event }] of wanted.entries()) {
+    const job = found.get(index);
     if (job !== undefined) jobs.set(event, job);
   }
 }

@@ -135,10 +135,9 @@ export async function applyInOrder<Event, Applied>(
     },
     takeNext: (transaction) => takeInTurn(transaction, 1),
   });
-  if (taken === applying.appliedMax) return 'at once';
   // Events that another node is applying are still due: without a pause they would be asked for again and again.
   if (taken === 'elsewhere') return dateOf(tools.clock.nowMs() + elsewherePauseMs);
-  return findNextAt(tools.database);
+  return taken > 0 ? 'at once' : findNextAt(tools.database);
 }
 
 /**

@@ -1,5 +1,6 @@
 import { type Connection, statement, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import { dueInTurns } from '../../platform/queue/turns.ts';
 import { fateOfRecipient, type RecipientFate } from '../status.ts';
 import type { MessageKey } from '../keys.ts';
 
@@ -32,16 +33,16 @@ type TakenRow = { changes: number; organization_id: string; message_id: string; 
 
 const takeAll = statement<TakenRow>(
   'recipient_changes_take',
-  `with taken as (
-     select organization_id, id
-     from recipient_changes
-     order by id
-     limit $1
-     for update skip locked
-   ), gone as (
+  `with recursive ${dueInTurns({
+    table: 'recipient_changes',
+    of: 'organization_id',
+    columns: ['organization_id', 'id'],
+    order: ['id'],
+    limit: '$1',
+  })}, gone as (
      delete from recipient_changes c
-     using taken
-     where c.organization_id = taken.organization_id and c.id = taken.id
+     using due
+     where c.organization_id = due.organization_id and c.id = due.id
      returning c.organization_id, c.id, c.message_id, c.slices
    ), changed as (
      select distinct on (organization_id, message_id, slice) organization_id, message_id, slice, id
@@ -55,9 +56,9 @@ const takeAll = statement<TakenRow>(
 );
 
 /**
- * Takes the oldest changes, by the index recipient_changes_oldest, and returns the slices that they name: each once,
- * with the oldest change that names it. Since not all may be counted, organizations take turns, and the oldest slices
- * of each come first. In any other order some slices would wait for as long as others keep changing.
+ * Takes the oldest changes of each organization, by the primary key, and returns the slices that they name: each once,
+ * with the oldest change that names it. Since not all may be counted, organizations take turns here too, and the oldest
+ * slices of each come first. In any other order some slices would wait for as long as others keep changing.
  */
 export async function takeChanges(
   connection: Connection,

@@ -359,8 +359,9 @@ test('more changes than one count takes are left to the next, which is told of t
   );
   expect((await countChangedRecipients({ database })).hasMore).toBe(true);
   expect(await run('select from recipient_changes')).toHaveLength(1);
-  expect((await countChangedRecipients({ database })).hasMore).toBe(false);
+  expect((await countChangedRecipients({ database })).hasMore).toBe(true);
   expect(await run('select from recipient_changes')).toEqual([]);
+  expect((await countChangedRecipients({ database })).hasMore).toBe(false);
 });
 
 test('a change of more slices than one count takes loses none of them', async () => {
@@ -372,7 +373,7 @@ test('a change of more slices than one count takes loses none of them', async ()
   );
   for (const expected of [50, 100, 120]) {
     const { hasMore } = await countChangedRecipients({ database });
-    expect([hasMore, Object.keys(await readCounts(messageId)).length]).toEqual([expected < 120, expected]);
+    expect([hasMore, Object.keys(await readCounts(messageId)).length]).toEqual([true, expected]);
   }
   expect(await run('select from recipient_changes')).toEqual([]);
 });

@@ -77,6 +77,6 @@ export async function countChangedRecipients(tools: CountingTools): Promise<Coun
       }
       if (left.length > 0) await store.insertChanges(transaction, left);
     });
-    return { hasCounted: counted.length > 0, hasMore: left.length > 0 || changes === changesMax };
+    return { hasCounted: counted.length > 0, hasMore: changes > 0 };
   });
 }

@@ -6,9 +6,28 @@ import { listenForWakes, type WakeTopic } from './wake.ts';
 
 export type ChoreTools = { database: Database; clock: Clock; log: Log };
 
+/** All chores, by their names in the log. How each of them serves organizations in turns is a test's total map. */
+export const choreNames = [
+  'advancing campaigns',
+  'applying texts that came in',
+  'applying what providers of chat-app messages told',
+  'applying what providers reported',
+  'beginning campaigns',
+  'chat-app templates',
+  'checking domains',
+  'clearing up after deletions',
+  'computing segments',
+  'counting recipients',
+  'crediting conversions',
+  'erasing addresses',
+  'following changes',
+  'secret keys',
+] as const;
+
+export type ChoreName = (typeof choreNames)[number];
+
 export type Chore = {
-  /** Names it in the log. */
-  name: string;
+  name: ChoreName;
   /** Notified by everything that makes work for it. */
   topic: WakeTopic;
   /** Does a bounded piece of work, and says when there is more; null where only a notification will say so. */
@@ -26,29 +45,39 @@ const idleMs = 60_000;
 const pauseAfterFailureMs = 5_000;
 
 /** Does a chore again and again until it is stopped, sleeping until there is more or a notification comes. */
-export function startChore(tools: ChoreTools, chore: Chore): RunningChore {
+export function startChore(tools: ChoreTools, { work, ...chore }: Chore): RunningChore {
+  return startChoreInPlaces(tools, { ...chore, places: [work] });
+}
+
+export type ChoreInPlaces = Omit<Chore, 'work'> & { places: readonly Chore['work'][] };
+
+/** The same for works that go on beside each other, and that are woken together. */
+export function startChoreInPlaces(tools: ChoreTools, { name, topic, places }: ChoreInPlaces): RunningChore {
   const stopping = new AbortController();
-  const wakeup = createWakeup(tools.clock);
-  const listening = listenForWakes(tools, chore.topic, stopping.signal, wakeup.wake);
-  const working = (async () => {
+  const workers = places.map((work) => ({ work, wakeup: createWakeup(tools.clock) }));
+  const wake = () => {
+    for (const { wakeup } of workers) wakeup.wake();
+  };
+  const listening = listenForWakes(tools, topic, stopping.signal, wake);
+  const working = workers.map(async ({ work, wakeup }) => {
     while (!stopping.signal.aborted) {
       try {
-        const pauseMs = pauseUntil(tools.clock, await chore.work(stopping.signal));
+        const pauseMs = pauseUntil(tools.clock, await work(stopping.signal));
         if (pauseMs > 0) await wakeup.wait(Math.min(pauseMs, idleMs));
       } catch (cause) {
         if (stopping.signal.aborted) break;
-        tools.log.warn({ err: cause, chore: chore.name }, 'a chore was interrupted');
+        tools.log.warn({ err: cause, chore: name }, 'a chore was interrupted');
         // Not a wait for the wakeup: each notification of new work would have what always fails tried again at once.
         await sleep(tools.clock, pauseAfterFailureMs, stopping.signal).catch(ignore);
       }
     }
-  })();
+  });
   return {
-    wake: wakeup.wake,
+    wake,
     stop: async () => {
-      stopping.abort(new Error(`${chore.name} is stopping`));
-      wakeup.wake();
-      await Promise.all([listening, working]);
+      stopping.abort(new Error(`${name} is stopping`));
+      wake();
+      await Promise.all([listening, ...working]);
     },
   };
 }

@@ -200,8 +200,8 @@ export const audience: readonly Mutant[] = [
   },
   {
     file: 'src/audience/erasure-store.ts',
-    from: '       from erasures\n       where due_at <= $1\n       order by due_at\n       limit 1\n       for update skip locked`',
-    to: '       from erasures\n       where due_at <= $1\n       order by due_at\n       limit 1`',
+    from: '       from erasures\n       where organization_id = $1 and due_at <= $2\n       order by due_at\n       limit 1\n       for update skip locked`',
+    to: '       from erasures\n       where organization_id = $1 and due_at <= $2\n       order by due_at\n       limit 1`',
     tests: ['test/regressions/races.test.ts'],
     named: 'two nodes that erase at once erase two addresses',
     harm: 'two nodes erase one address at once, and the next one stays',

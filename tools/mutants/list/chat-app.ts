@@ -191,9 +191,9 @@ export const chatApp: readonly Mutant[] = [
     harm: 'the STOP of a person who hides the number is lost where it comes before the status',
   },
   {
-    file: 'src/chatapp/event-store.ts',
-    from: 'order by event.turn, event.due_at, event.id',
-    to: 'order by event.due_at, event.id',
+    file: 'src/platform/queue/turns.ts',
+    from: 'order by waiting.turn, ${',
+    to: 'order by ${',
     tests: [eventsJourney],
     named: 'keeps no other from its turn',
     harm: 'an organization with an app of its own keeps the STOPs of all others waiting',

@@ -855,10 +855,10 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/counts-store.ts',
-    from: 'order by id\n     limit $1',
-    to: 'order by organization_id, id\n     limit $1',
+    from: "order: ['id'],",
+    to: "order: ['message_id'],",
     tests: ['src/messages/recipients/counts.test.ts'],
-    named: 'is counted when it is the oldest',
+    named: 'an organization whose slices change without end',
     harm: 'a campaign is not counted, and never ends, while there are changes of others in front of its own',
   },
   {
@@ -1000,8 +1000,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/feedback/stored-events.ts',
-    from: "  if (taken === applying.appliedMax) return 'at once';\n",
-    to: '',
+    from: "return taken > 0 ? 'at once' : findNextAt(tools.database);",
+    to: 'return findNextAt(tools.database);',
     tests: ['test/journeys/sms-events.test.ts'],
     named: 'seven receipts, one of which cannot be applied',
     harm: 'of more than five hundred STOPs the last ones wait for a minute',

@@ -108,6 +108,27 @@ export const platform: readonly Mutant[] = [
     harm: 'requests are answered with 500 while the database is away',
   },
   {
+    file: 'src/platform/queue/turns.ts',
+    from: 'moveTo(organizationId, place + 1);',
+    to: 'moveTo(organizationId, place);',
+    tests: ['src/platform/queue/turns.test.ts'],
+    harm: 'the segments of one organization, which take long, keep those of all others waiting',
+  },
+  {
+    file: 'src/messages/feedback/provider-ids.ts',
+    from: 'order by p.organization_id is not distinct from wanted.organization_id desc, p.created_at desc,',
+    to: 'order by p.created_at desc,',
+    tests: ['test/regressions/provider-ids.test.ts'],
+    harm: 'an organization that signs reports for itself takes the statuses of messages of another',
+  },
+  {
+    file: 'src/messages/feedback/provider-event-store.ts',
+    from: '       referred_to,\n',
+    to: '',
+    tests: ['test/regressions/turns-of-chores.test.ts'],
+    harm: 'where an account at the provider is shared, reports on a campaign of one organization delay those of all others',
+  },
+  {
     file: 'src/platform/queue/chore.ts',
     from: '        await sleep(tools.clock, pauseAfterFailureMs, stopping.signal).catch(ignore);',
     to: '',

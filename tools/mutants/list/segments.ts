@@ -91,8 +91,8 @@ export const segments: readonly Mutant[] = [
     harm: 'one organization takes all places for previews',
   },
   {
-    file: 'src/segments/jobs.ts',
-    from: 'after = ids.length === organizationsMax ? (ids.at(-1) ?? null) : null;',
+    file: 'src/platform/queue/turns.ts',
+    from: 'after = ids.length === turns.organizationsMax ? (ids.at(-1) ?? null) : null;',
     to: 'after = null;',
     tests: ['src/segments/jobs.test.ts'],
     named: 'a look that shows two organizations comes to the one after four',
@@ -107,17 +107,17 @@ export const segments: readonly Mutant[] = [
     harm: "one organization with a hundred segments keeps everybody else's from being computed",
   },
   {
-    file: 'src/segments/jobs.ts',
-    from: "if (hasWorked || after !== null) return 'at once';",
+    file: 'src/platform/queue/turns.ts',
+    from: "if (isMore || after !== null) return 'at once';",
     to: "if (after !== null) return 'at once';",
     tests: ['src/segments/jobs.test.ts'],
     named: 'an organization with more segments to be computed than a look shows organizations',
     harm: 'an organization with many segments or changes waits a second for each piece of its work',
   },
   {
-    file: 'src/segments/jobs.ts',
-    from: '      return hasFoundAny ? dateOf(tools.clock.nowMs() + busyPauseMs) : findNextAt();',
-    to: "      return hasFoundAny ? 'at once' : findNextAt();",
+    file: 'src/platform/queue/turns.ts',
+    from: 'if (pauseMs !== null) return dateOf(tools.clock.nowMs() + pauseMs);',
+    to: "if (pauseMs !== null) return 'at once';",
     tests: ['src/segments/jobs.test.ts'],
     named:
       'a look that shows two organizations comes to the one after four whose segments cannot be computed',

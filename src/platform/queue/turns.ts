@@ -1,0 +1,287 @@
+import { type Clock, dateOf } from '../clock.ts';
+import { isStatementTimeout, type Transaction } from '../postgres/database.ts';
+import { type ChoreName, type ChoreTools, type RunningChore, startChoreInPlaces } from './chore.ts';
+import { createPauses } from './pauses.ts';
+import type { WakeTopic } from './wake.ts';
+
+/**
+ * Turns of organizations, so that none waits until the work of another is done, however much that is.
+ *
+ * Where pieces of work are short, and many organizations have a few of them, one transaction takes those of all: of each
+ * organization the first, then of each the second, and so on (`dueInTurns`). Where a piece is work for an organization,
+ * `startTurns` goes from one organization to the next by their ids, and does one piece for each.
+ *
+ * How long a piece takes may not be known before. So `startTurns` has *places*, beside each other, each with a *slice*: how
+ * long a piece may take there. An organization comes to the first place; if its piece takes longer, the piece is given up,
+ * and is begun anew at the next place, to which its organization keeps coming until its pieces are short again. The last
+ * place has no slice. So an organization has one place at most; those with long pieces wait for each other alone; and what
+ * is wasted on a piece is less than the slices that it has passed.
+ *
+ * All of this is said of one process. Others take turns of their own: a piece that two of them must not do at once takes a
+ * lock, and is nobody's turn while it is held.
+ */
+export type Turns = {
+  name: ChoreName;
+  /** Notified by everything that makes work for it. */
+  topic: WakeTopic;
+  /** The slice of each place, in milliseconds, the shortest first; null, of the last, is without limit. */
+  slicesMs: readonly (number | null)[];
+  /** How many organizations `find` returns at most. */
+  organizationsMax: number;
+  /** Organizations with work, after the one given, in the order of their ids. */
+  find: (after: string | null, limit: number) => Promise<string[]>;
+  /** Does a bounded piece of an organization's work. Throws SliceOverError if it takes longer than its slice. */
+  work: (organizationId: string, turn: Turn) => Promise<TurnResult>;
+  /** When the next work is due of which there is no notification. Left out where the turns say so. */
+  findNextAt?: () => Promise<Date | null>;
+};
+
+export type Turn = {
+  signal: AbortSignal;
+  /** Null for no limit. */
+  sliceMs: number | null;
+};
+
+/**
+ * `more`: something was done, and there may be more. Else nothing could be done now: after how many milliseconds to look
+ * again at the latest; null where only a notification will say so.
+ */
+export type TurnResult = 'more' | number | null;
+
+/** A piece took longer than its slice. Nothing of it was done. */
+export class SliceOverError extends Error {
+  override readonly name = 'SliceOverError';
+  constructor(options: { cause?: unknown } = {}) {
+    super('a piece of work took longer than its slice', options);
+  }
+}
+
+/** Holds what follows in the transaction to a slice: each statement, and with `check` all of them together. */
+export async function beginSlice(
+  clock: Clock,
+  transaction: Transaction,
+  sliceMs: number | null,
+): Promise<{ check: () => void }> {
+  if (sliceMs === null) return { check: () => undefined };
+  const endMs = clock.monotonicMs() + sliceMs;
+  await transaction.allowTime(sliceMs);
+  return {
+    check: () => {
+      if (clock.monotonicMs() >= endMs) throw new SliceOverError();
+    },
+  };
+}
+
+/** Runs a transaction that was held to a slice. Where PostgreSQL ended a statement of it, the slice is over. */
+export async function withinSlice<Result>(sliceMs: number | null, work: Promise<Result>): Promise<Result> {
+  try {
+    return await work;
+  } catch (cause) {
+    throw sliceMs !== null && isStatementTimeout(cause) ? new SliceOverError({ cause }) : cause;
+  }
+}
+
+/** An organization whose work failed is skipped for this time, so that it does not delay the others. */
+const failurePauseMs = 10_000;
+/** While all that is due is another place's, or another node's, some of it may be left when they are done. */
+const busyPauseMs = 1_000;
+/** Organizations whose pieces are long. Of more, those known longest are forgotten, and begin at the first place again. */
+const longMax = 10_000;
+/** A piece that takes less than this part of the slice of the place before is short again. */
+const shortPart = 0.5;
+
+/** Takes turns until it is stopped. May run on any number of nodes. */
+export function startTurns(tools: ChoreTools, turns: Turns): RunningChore {
+  /** At which place organizations go on, other than the first. */
+  const placeOf = new Map<string, number>();
+  /** Whether an organization has its turn at this moment. It stays that until the turn is over, whatever its next place. */
+  const underWay = new Set<string>();
+  const chore = startChoreInPlaces(tools, {
+    name: turns.name,
+    topic: turns.topic,
+    places: turns.slicesMs.map((sliceMs, place) => createRound(sliceMs, place)),
+  });
+  return chore;
+
+  /** One look at the organizations that have work, and a turn for each of those whose place this is. */
+  function createRound(sliceMs: number | null, place: number) {
+    const paused = createPauses(tools.clock);
+    let after: string | null = null;
+    let isMore = false;
+    let pauseMs: number | null = null;
+    const waitAtMost = (ms: number | null) => {
+      if (ms !== null) pauseMs = Math.min(ms, pauseMs ?? ms);
+    };
+    const take = async (organizationId: string, signal: AbortSignal): Promise<void> => {
+      if (paused.remainingMs(organizationId) > 0) {
+        waitAtMost(Math.min(paused.remainingMs(organizationId), busyPauseMs));
+        return;
+      }
+      if (underWay.has(organizationId) || (placeOf.get(organizationId) ?? 0) !== place) {
+        waitAtMost(busyPauseMs);
+        return;
+      }
+      underWay.add(organizationId);
+      const startedMs = tools.clock.monotonicMs();
+      try {
+        const result = await turns.work(organizationId, { signal, sliceMs });
+        if (result === 'more') isMore = true;
+        else waitAtMost(result);
+        const shorterMs = turns.slicesMs[place - 1] ?? 0;
+        if (result === 'more' && tools.clock.monotonicMs() - startedMs < shorterMs * shortPart)
+          moveTo(organizationId, place - 1);
+      } catch (cause) {
+        signal.throwIfAborted();
+        if (cause instanceof SliceOverError) {
+          moveTo(organizationId, place + 1);
+          return;
+        }
+        paused.add(organizationId, failurePauseMs);
+        waitAtMost(busyPauseMs);
+        tools.log.warn({ err: cause, chore: turns.name, organization_id: organizationId }, 'interrupted');
+      } finally {
+        underWay.delete(organizationId);
+      }
+    };
+    return async (signal: AbortSignal): Promise<'at once' | Date | null> => {
+      // Whoever comes to another place wakes it.
+      if (place > 0 && ![...placeOf.values()].includes(place)) {
+        after = null;
+        return null;
+      }
+      const ids = await turns.find(after, turns.organizationsMax);
+      // Counts over the whole round: there may be more organizations than one query returns.
+      if (after === null) {
+        isMore = false;
+        pauseMs = null;
+      }
+      after = ids.length === turns.organizationsMax ? (ids.at(-1) ?? null) : null;
+      for (const organizationId of ids) {
+        signal.throwIfAborted();
+        await take(organizationId, signal);
+      }
+      if (isMore || after !== null) return 'at once';
+      if (pauseMs !== null) return dateOf(tools.clock.nowMs() + pauseMs);
+      return (await turns.findNextAt?.()) ?? null;
+    };
+  }
+
+  function moveTo(organizationId: string, place: number): void {
+    placeOf.delete(organizationId);
+    if (place === 0) return;
+    if (placeOf.size >= longMax) {
+      for (const [oldest] of placeOf) {
+        placeOf.delete(oldest);
+        break;
+      }
+    }
+    placeOf.set(organizationId, place);
+    chore.wake();
+  }
+}
+
+/**
+ * Rows are locked before it is known whose turn it is: so many times the limit at most, or one of each organization. With
+ * less, few organizations do not fill a batch; with more, other nodes find less.
+ */
+const sharedMax = 4;
+
+/** What is waiting in a table, in turns: see `dueInTurns`. All of it is SQL of our own, and nothing from outside. */
+export type WaitingRows = {
+  table: string;
+  /** The column that says whose turn it is. */
+  of: string;
+  /** The columns that tell a row from others, with those that `returning` needs. */
+  columns: readonly string[];
+  /** Of each organization, which comes first: columns of an index that begins with `of`. */
+  order: readonly string[];
+  /** Over the unnamed columns of the table: which rows wait at all, as the index says it. True of every row if left out. */
+  among?: string;
+  /** Which of them are due. True of every row if left out. */
+  due?: string;
+  /** The parameter with the greatest number of rows. */
+  limit: string;
+};
+
+/**
+ * Two common table expressions: `active`, whoever has rows at all, and `due`, the rows whose turn it is, locked, with their
+ * `turn`. Rows that another transaction has locked are left out. A loose scan over an index that begins with the columns of
+ * `among` and with `of`: it reads one row for each organization, and then no more than it locks. To be used after `with
+ * recursive`. Where many organizations have rows, fewer than the limit may be due although there are more: only where
+ * none are due, nothing is left.
+ */
+export function dueInTurns({
+  table,
+  of,
+  columns,
+  order,
+  among = 'true',
+  due = 'true',
+  limit,
+}: WaitingRows): string {
+  return `active (turn_of) as (
+     (select ${of} from ${table} where ${among} order by ${of} limit 1)
+     union all
+     select next.turn_of
+     from active
+     cross join lateral (
+       select ${of} as turn_of
+       from ${table}
+       where ${among} and ${of} > active.turn_of
+       order by ${of}
+       limit 1
+     ) next
+   ), due as (
+     select ${columns.map((column) => `waiting.${column}`).join(', ')}, waiting.turn
+     from active
+     cross join lateral (
+       select *, row_number() over (order by ${order.join(', ')}) as turn
+       from (
+         select ${[...new Set([...columns, ...order])].join(', ')}
+         from ${table}
+         where ${among} and ${of} = active.turn_of and ${due}
+         order by ${order.join(', ')}
+         limit greatest(least(${limit}::integer * ${sharedMax} / (select count(*) from active), ${limit}), 1)
+         for update skip locked
+       ) first
+     ) waiting
+     order by waiting.turn, ${order.map((column) => `waiting.${column}`).join(', ')}
+     limit ${limit}
+   )`;
+}
+
+/**
+ * SQL that lists organizations with rows that are due, in the order of their ids: those after the parameter `$2`, if that is
+ * not null, and `$3` of them at most. A loose scan over an index that begins with the columns of `among` and `of`.
+ */
+export function organizationsDue({
+  table,
+  among = 'true',
+  due,
+}: {
+  table: string;
+  among?: string;
+  due: string;
+}): string {
+  return `with recursive active (organization_id) as (
+       (select organization_id
+        from ${table}
+        where ${among} and ($2::uuid is null or organization_id > $2)
+        order by organization_id
+        limit 1)
+       union all
+       select next.organization_id
+       from active
+       cross join lateral (
+         select organization_id
+         from ${table}
+         where ${among} and organization_id > active.organization_id
+         order by organization_id
+         limit 1
+       ) next
+     )
+     select organization_id
+     from active
+     where exists (select from ${table} t where t.organization_id = active.organization_id and ${among} and ${due})
+     limit $3`;
+}
