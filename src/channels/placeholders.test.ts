@@ -5,9 +5,9 @@ import { compileText, fillOnce, fillText, listMissing, listPlaceholders } from '
 function fill(
   text: string,
   values: Record<string, string | number | boolean>,
-  escape: 'html' | 'none' = 'none',
+  form: 'html' | 'text' = 'text',
 ) {
-  return fillText(compileText(text), values, escape, 1_000_000);
+  return fillText(compileText(text, form), values, 1_000_000);
 }
 
 describe('text replacement', () => {
@@ -36,7 +36,7 @@ describe('text replacement', () => {
     expect(fill('{{v}} {{{v}}}', { v: `<a href="x">&'` }, 'html')).toBe(
       `&lt;a href=&quot;x&quot;&gt;&amp;&#39; <a href="x">&'`,
     );
-    expect(fill('{{v}}', { v: '<b>' }, 'none')).toBe('<b>');
+    expect(fill('{{v}}', { v: '<b>' }, 'text')).toBe('<b>');
     expect(fill('{{{missing}}} {{ missing}}', {}, 'html')).toBe('{{{missing}}} {{ missing}}');
   });
 
@@ -55,18 +55,18 @@ describe('text replacement', () => {
   );
 
   it('stops at its limit before the values fill the memory', () => {
-    const compiled = compileText('{{a}}'.repeat(200_000));
-    expect(fillText(compiled, { a: 'x'.repeat(1_000_000) }, 'none', 10_000)).toBeNull();
-    expect(fillText(compileText('{{a}}'), { a: '123' }, 'none', 3)).toBe('123');
-    expect(fillText(compileText('{{a}}'), { a: '123' }, 'none', 2)).toBeNull();
-    expect(fillText(compileText('123'), {}, 'none', 2)).toBeNull();
+    const compiled = compileText('{{a}}'.repeat(200_000), 'text');
+    expect(fillText(compiled, { a: 'x'.repeat(1_000_000) }, 10_000)).toBeNull();
+    expect(fillText(compileText('{{a}}', 'text'), { a: '123' }, 3)).toBe('123');
+    expect(fillText(compileText('{{a}}', 'text'), { a: '123' }, 2)).toBeNull();
+    expect(fillText(compileText('123', 'text'), {}, 2)).toBeNull();
   });
 
   it.each(['{', '{{', '{{a', '{{ a ', '{{a}', '{{a}} ', '{{{a}}', '}', ' {{\t', '{{{{a}}}}'])(
     'gives back a megabyte of %j as it was',
     (unit) => {
       const text = unit.repeat(Math.ceil(1_000_000 / unit.length));
-      expect(fillText(compileText(text), {}, 'html', 2_000_000)).toBe(text);
+      expect(fillText(compileText(text, 'html'), {}, 2_000_000)).toBe(text);
     },
   );
 
@@ -119,14 +119,14 @@ describe('a text that is filled once', () => {
     fc.assert(
       fc.property(
         fc.array(piece, { maxLength: 60 }),
-        fc.constantFrom('html', 'none'),
+        fc.constantFrom('html', 'text', 'url'),
         fc.integer({ min: 0, max: 200 }),
-        (pieces, escape, lengthMax) => {
+        (pieces, form, lengthMax) => {
           const text = pieces.join('');
           const values = { a: '<{{b}}>' };
-          const compiled = compileText(text);
-          const filled = fillOnce(text, values, escape, lengthMax);
-          expect(filled.text).toBe(fillText(compiled, values, escape, lengthMax));
+          const compiled = compileText(text, form);
+          const filled = fillOnce(text, values, form, lengthMax);
+          expect(filled.text).toBe(fillText(compiled, values, lengthMax));
           if (filled.text !== null) expect(filled.missing).toEqual(listMissing(compiled, values));
         },
       ),

@@ -1,7 +1,10 @@
+import { findPlaces, type Place, placeholderMark, type Places, type TextForm } from './placeholder-places.ts';
+import { encodeUrlValue } from './url-values.ts';
+
 /**
  * Text replacement: `{{name}}` and `{{{name}}}` are cut out of a text once, and filled in many times. The scanner
  * walks forwards only, so that a megabyte of `{{{{` costs as much as any other megabyte, and nothing that was
- * filled in is looked at again.
+ * filled in is looked at again. How a value is written is decided when the text is cut, by where its placeholder stands.
  */
 
 /** The names that a value may be given for, as a regular expression. No schema of a record has another limit for names. */
@@ -12,61 +15,94 @@ export type Values = Readonly<Record<string, string | number | boolean>>;
 
 export type Placeholder = {
   name: string;
-  /** False for `{{{name}}}`, whose value goes into HTML as it is. */
+  /** False for `{{{name}}}`, whose value goes in as it is wherever it stands. */
   escaped: boolean;
   /** The placeholder as its author wrote it: what stays where no value is given. */
   written: string;
 };
 
+export type PlacedPlaceholder = Placeholder & { place: Place };
+
 /** Literal parts and the placeholders between them: always one literal more than there are placeholders. */
 export type CompiledText = {
   literals: readonly string[];
-  placeholders: readonly Placeholder[];
+  placeholders: readonly PlacedPlaceholder[];
 };
 
 /**
  * Cuts a text at its placeholders. Names are `[A-Za-z_][A-Za-z0-9_.]*`, case-sensitive, with spaces and tabs
  * allowed around them. Of a longer run of braces the innermost count: `{{{{a}}}}` is `{`, `{{{a}}}`, `}`.
  */
-export function compileText(text: string): CompiledText {
+export function compileText(text: string, form: TextForm): CompiledText {
   const literals: string[] = [];
-  const placeholders: Placeholder[] = [];
+  const placeholders: PlacedPlaceholder[] = [];
+  const places = placesOf(text, form);
   let literalStart = 0;
   for (const { start, end, placeholder } of scanPlaceholders(text)) {
     literals.push(text.slice(literalStart, start));
-    placeholders.push(placeholder);
+    placeholders.push({ ...placeholder, place: places.at(placeholders.length) });
     literalStart = end;
   }
   literals.push(text.slice(literalStart));
   return { literals, placeholders };
 }
 
+function placesOf(text: string, form: TextForm): Places {
+  const marked = createJoiner();
+  let count = 0;
+  let literalStart = 0;
+  for (const { start, end } of scanPlaceholders(text)) {
+    marked.add(text.slice(literalStart, start).replaceAll(placeholderMark, ' '));
+    marked.add(placeholderMark);
+    literalStart = end;
+    count += 1;
+  }
+  marked.add(text.slice(literalStart).replaceAll(placeholderMark, ' '));
+  // Without placeholders there is nothing to read.
+  return findPlaces(count === 0 ? '' : marked.join(), count, form);
+}
+
 /** More pieces at once would be memory; fewer, more joining. */
 const piecesMax = 1_024;
 
+type Joiner = { add: (piece: string) => void; join: () => string };
+
+function createJoiner(): Joiner {
+  let joined = '';
+  let pieces: string[] = [];
+  return {
+    add: (piece) => {
+      if (pieces.push(piece) < piecesMax) return;
+      joined += pieces.join('');
+      pieces = [];
+    },
+    join: () => joined + pieces.join(''),
+  };
+}
+
 /**
  * The same as `fillText(compileText(text), …)` and `listMissing`, for a text that is filled once: nothing is kept of
- * its placeholders, of which 30 MB can hold six million.
+ * its placeholders but where they stand, since 30 MB can hold six million.
  */
 export function fillOnce(
   text: string,
   values: Values,
-  escape: 'html' | 'none',
+  form: TextForm,
   lengthMax: number,
 ): { text: string | null; missing: string[] } {
   const missing = new Set<string>();
-  let joined = '';
-  let pieces: string[] = [];
+  const places = placesOf(text, form);
+  const filled = createJoiner();
+  let index = 0;
   let length = 0;
   let literalStart = 0;
   const add = (piece: string) => {
     length += piece.length;
-    if (pieces.push(piece) < piecesMax) return;
-    joined += pieces.join('');
-    pieces = [];
+    filled.add(piece);
   };
   for (const { start, end, placeholder } of scanPlaceholders(text)) {
-    const value = findValue(placeholder, values, escape);
+    const value = findValue(placeholder, places.at(index), values);
+    index += 1;
     if (value === null) {
       if (missing.size < missingMax) missing.add(placeholder.name);
       continue;
@@ -78,7 +114,7 @@ export function fillOnce(
     if (length > lengthMax) return { text: null, missing: [...missing] };
   }
   add(text.slice(literalStart));
-  return { text: length > lengthMax ? null : joined + pieces.join(''), missing: [...missing] };
+  return { text: length > lengthMax ? null : filled.join(), missing: [...missing] };
 }
 
 type FoundPlaceholder = { start: number; end: number; placeholder: Placeholder };
@@ -125,31 +161,41 @@ function findPlaceholder(
 }
 
 /**
- * The text with its values, or null as soon as it is longer than `lengthMax` UTF-16 units. `html` escapes the values
- * of double braces; what has no value stays exactly as written.
+ * The text with its values, or null as soon as it is longer than `lengthMax` UTF-16 units. What has no value stays
+ * exactly as written.
  */
-export function fillText(
-  compiled: CompiledText,
-  values: Values,
-  escape: 'html' | 'none',
-  lengthMax: number,
-): string | null {
+export function fillText(compiled: CompiledText, values: Values, lengthMax: number): string | null {
   const { literals, placeholders } = compiled;
   let filled = literals[0] ?? '';
   for (const [index, placeholder] of placeholders.entries()) {
     // Checked in every round: a short text with many placeholders and one long value grows without bounds.
     if (filled.length > lengthMax) return null;
-    filled += findValue(placeholder, values, escape) ?? placeholder.written;
+    filled += findValue(placeholder, placeholder.place, values) ?? placeholder.written;
     filled += literals[index + 1] ?? '';
   }
   return filled.length > lengthMax ? null : filled;
 }
 
-/** The value that replaces a placeholder, escaped as the text asks for, or null where there is none. */
-export function findValue(placeholder: Placeholder, values: Values, escape: 'html' | 'none'): string | null {
-  if (!Object.hasOwn(values, placeholder.name)) return null;
-  const value = String(values[placeholder.name]);
-  return escape === 'html' && placeholder.escaped ? escapeHtml(value) : value;
+/** The value that replaces a placeholder, written as its place asks for, or null where there is none. */
+export function findValue(
+  { name, escaped }: Pick<Placeholder, 'name' | 'escaped'>,
+  { part, escape }: Place,
+  values: Values,
+): string | null {
+  if (!Object.hasOwn(values, name)) return null;
+  const value = String(values[name]);
+  if (!escaped) return value;
+  const written = part === 'words' ? value : encodeUrlValue(part, value);
+  switch (escape) {
+    case 'none':
+      return written;
+    case 'html':
+      return escapeHtml(written);
+    case 'unquoted_alone':
+      return written === '' ? '""' : escapeUnquoted(written);
+    case 'unquoted':
+      return escapeUnquoted(written);
+  }
 }
 
 /** The distinct names in texts, in the order of their first appearance; the first `countMax` at most. */
@@ -192,6 +238,11 @@ export function escapeHtml(text: string): string {
   return htmlSpecial.test(text)
     ? text.replace(htmlSpecials, (special) => htmlEntities[special] ?? special)
     : text;
+}
+
+/** Safe in an attribute value without quotes too, which white space would end (HTML standard, 13.1.2.3). */
+function escapeUnquoted(text: string): string {
+  return text.replace(/[&<>"'`=\s]/g, (special) => `&#${special.charCodeAt(0)};`);
 }
 
 const openingBrace = 0x7b;

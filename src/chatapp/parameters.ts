@@ -16,7 +16,7 @@ import { isLongerThan } from '../platform/characters.ts';
 export type CompiledParameters = ReadonlyMap<string, CompiledText>;
 
 export function compileParameters(parameters: TemplateParameters): CompiledParameters {
-  return new Map(Object.entries(parameters).map(([name, text]) => [name, compileText(text)]));
+  return new Map(Object.entries(parameters).map(([name, text]) => [name, compileText(text, 'text')]));
 }
 
 /** More than any filled text may have. */
@@ -30,7 +30,7 @@ export function fillParameters(compiled: CompiledParameters, values: Values): Te
   return Object.fromEntries(
     [...compiled].map(([name, text]) => {
       const isWhole = text.placeholders.every((placeholder) => Object.hasOwn(values, placeholder.name));
-      const filled = isWhole ? fillText(text, values, 'none', filledUnitsMax) : null;
+      const filled = isWhole ? fillText(text, values, filledUnitsMax) : null;
       return [name, (filled ?? '').replace(/[\s\p{Cc}]+/gu, ' ').trim()];
     }),
   );

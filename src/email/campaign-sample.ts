@@ -11,7 +11,7 @@ import {
   shownAddressLengthMax,
   unsubscribePlaceholder,
 } from '../channels/email/email.ts';
-import { compileText, fillOnce, type Values } from '../channels/placeholders.ts';
+import { fillOnce, listPlaceholders, type Values } from '../channels/placeholders.ts';
 import type { ThreadTask } from '../platform/http/body-threads.ts';
 import { linkPaths } from './tracking/personal-copy.ts';
 import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
@@ -128,7 +128,7 @@ export function hasUnsubscribeLink({ html, text }: { html: string | null; text: 
       part !== null &&
       // Saves parsing content that does not contain the placeholder.
       part.includes(unsubscribePlaceholder) &&
-      compileText(part).placeholders.some(({ name }) => name === unsubscribePlaceholder),
+      listPlaceholders([part], Infinity).includes(unsubscribePlaceholder),
   );
 }
 
@@ -149,7 +149,7 @@ function findTrackingWarnings(message: PreparedMessage, values: Values): string[
   const warnings = new Set<string>();
   for (const { text, isLeftAlone } of listLinkTexts(html)) {
     if (warnings.size === linksMax) break;
-    const shown = fillOnce(text, values, 'none', shownAddressLengthMax).text?.trim() ?? '';
+    const shown = fillOnce(text, values, 'text', shownAddressLengthMax).text?.trim() ?? '';
     if (isLeftAlone) warnings.add(`A link shows an address, and its clicks are not tracked: ${shown}`);
     else if (isShownAddress(shown))
       warnings.add(`A link shows an address only when it is filled in, and is tracked: ${shown}`);

@@ -24,12 +24,12 @@ test('a name that is too long hides none of the others', () => {
 test('only names are told: what is no placeholder never reaches a header', () => {
   const text =
     '{{a\r\nset-cookie: x}} {{ b }} {{{c}}} {{ü}} {{constructor}} {{a,b}} {{__proto__}} {{d}} {{b}}';
-  const missing = listMissing(compileText(text), { d: '' });
+  const missing = listMissing(compileText(text, 'text'), { d: '' });
   expect(missing).toEqual(['b', 'c', 'constructor', '__proto__']);
   expect(told(missing)).toMatch(/^[A-Za-z0-9_., ]+$/);
 });
 
 test('of a million missing names fifty are kept', () => {
   const text = Array.from({ length: 100_000 }, (_, index) => `{{a${index}}}`).join('');
-  expect(listMissing(compileText(text), {})).toHaveLength(50);
+  expect(listMissing(compileText(text, 'text'), {})).toHaveLength(50);
 });

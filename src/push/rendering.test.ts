@@ -30,6 +30,7 @@ test('every text that is read, opened or handed to the app is filled, and no nam
   const values = Object.fromEntries(
     [...names, 'channel', 'action', 'key'].map((name) => [name, `of-${name}`]),
   );
+  values.button = 'https://of-button.test/';
   expect(fill(everything, values)).toEqual({
     kind: 'filled',
     content: {
@@ -41,7 +42,7 @@ test('every text that is read, opened or handed to the app is filled, and no nam
       android_channel_id: '{{channel}}',
       ttl_seconds: 60,
       priority: 'high',
-      action_buttons: [{ action_id: '{{action}}', label: 'of-label', deep_link: 'of-button' }],
+      action_buttons: [{ action_id: '{{action}}', label: 'of-label', deep_link: 'https://of-button.test/' }],
       data_payload: { '{{key}}': 'of-datum' },
     },
   });
@@ -50,6 +51,28 @@ test('every text that is read, opened or handed to the app is filled, and no nam
 test('what has no value stays as it was written, and a value that looks like a placeholder is none', () => {
   expect(fill(plain({ body: '{{a}} {{b}}' }), { a: '{{b}}' })).toMatchObject({
     content: { body: '{{b}} {{b}}' },
+  });
+});
+
+test('a value is a part of its URL alone, and one that is a whole link is a web address or left out', () => {
+  const content = plain({
+    title: '{{a}}',
+    image_url: 'https://acme.test/i?c={{a}}',
+    deep_link: '{{a}}',
+    action_buttons: [{ action_id: 'a', label: 'A', deep_link: 'acme://orders/{{a}}?b={{{a}}}' }],
+    data_payload: { link: 'https://acme.test/?c={{a}}', code: '{{a}}' },
+  });
+  expect(fill(content, { a: 'javascript:x&y' })).toEqual({
+    kind: 'filled',
+    content: {
+      title: 'javascript:x&y',
+      body: 'Hello',
+      image_url: 'https://acme.test/i?c=javascript%3Ax%26y',
+      action_buttons: [
+        { action_id: 'a', label: 'A', deep_link: 'acme://orders/javascript:x&y?b=javascript:x&y' },
+      ],
+      data_payload: { link: 'https://acme.test/?c=javascript%3Ax%26y', code: 'javascript:x&y' },
+    },
   });
 });
 
@@ -75,7 +98,7 @@ test('line breaks of a value are kept in the body and the data alone', () => {
     data_payload: { a: '{{a}}' },
   });
   expect(fill(content, { a: 'x\r\ny' })).toMatchObject({
-    content: { title: 'A x y', body: 'A x\r\ny', deep_link: 'a:x y', data_payload: { a: 'x\r\ny' } },
+    content: { title: 'A x y', body: 'A x\r\ny', deep_link: 'a:x%0D%0Ay', data_payload: { a: 'x\r\ny' } },
   });
 });
 
@@ -86,7 +109,7 @@ test.each([
   [{ body: '{{a}}' }, 'x'.repeat(1_001), 'body has more than 1000 characters with its placeholders filled.'],
   [{ body: '{{a}}' }, '\n', 'body is empty with its placeholders filled.'],
   [
-    { deep_link: '{{a}}' },
+    { deep_link: 'a:{{a}}' },
     'x'.repeat(2_049),
     'deep_link has more than 2048 characters with its placeholders filled.',
   ],

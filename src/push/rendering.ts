@@ -22,7 +22,11 @@ import { toPushContent } from './stored.ts';
  * have placeholders; the names of channels, buttons and keys may not, since apps know them by heart. A filled push keeps
  * the rules of one that is sent to a single contact.
  */
-export type CompiledPush = { content: PushContentBody; texts: ReadonlyMap<string, CompiledText> };
+export type CompiledPush = {
+  content: PushContentBody;
+  /** By their forms, since a title may say what a link is. */
+  texts: Readonly<Record<'text' | 'url', ReadonlyMap<string, CompiledText>>>;
+};
 
 export type FilledPush =
   | { kind: 'filled'; content: PushContentBody }
@@ -32,8 +36,16 @@ export type FilledPush =
 type TextKind = 'title' | 'body' | 'label' | 'image' | 'link' | 'data';
 
 export function compilePush(content: PushContentBody): CompiledPush {
-  const texts = textsOf(content).map((text) => [text, compileText(text)] as const);
-  return { content, texts: new Map(texts) };
+  const texts = { text: new Map<string, CompiledText>(), url: new Map<string, CompiledText>() };
+  mapTexts(content, (text, kind) => {
+    texts[formOf(kind)].set(text, compileText(text, formOf(kind)));
+    return text;
+  });
+  return { content, texts };
+}
+
+function formOf(kind: TextKind): 'text' | 'url' {
+  return kind === 'image' || kind === 'link' ? 'url' : 'text';
 }
 
 /** The names of the placeholders, each once. */
@@ -43,7 +55,7 @@ export function listPushPlaceholders(content: PushContentBody): string[] {
 
 /** What is left of it where every value is empty: no copy is smaller. */
 export function withoutPlaceholders(content: PushContentBody): PushContentBody {
-  return mapTexts(content, (text) => compileText(text).literals.join(''));
+  return mapTexts(content, (text) => compileText(text, 'text').literals.join(''));
 }
 
 /** Of a data payload, which has no other limit than the size of the whole. */
@@ -62,9 +74,9 @@ const lengthsMax: Readonly<Record<TextKind, number>> = {
 export function fillPush({ content, texts }: CompiledPush, values: Values): FilledPush {
   let problem: FilledPush | null = null;
   const filled = mapTexts(content, (text, kind, name) => {
-    const compiled = texts.get(text) ?? compileText(text);
+    const compiled = texts[formOf(kind)].get(text) ?? compileText(text, formOf(kind));
     if (compiled.placeholders.length === 0) return text;
-    const found = fillText(compiled, values, 'none', codeUnitsMax(lengthsMax[kind]));
+    const found = fillText(compiled, values, codeUnitsMax(lengthsMax[kind]));
     if (found === null || isLongerThan(found, lengthsMax[kind])) {
       problem ??=
         kind === 'data'

@@ -38,7 +38,7 @@ export function galleryPages(tools: GalleryPageTools): WebPage[] {
     },
     '/gallery/templates/:slug/text': async (request) => {
       const template = await findTemplate(tools, request);
-      return respond('text/plain; charset=utf-8', fillSamples(template, template.text, 'none'));
+      return respond('text/plain; charset=utf-8', fillSamples(template, template.text, 'text'));
     },
     '/gallery/thumbnails/:slug': async (request) =>
       readThumbnail(tools.directory, await findTemplate(tools, request)),
@@ -69,8 +69,8 @@ function readColorScheme({ query }: PageRequest): ColorScheme | null {
 /** What a filled-in template may be long: as much as a template of an organization. */
 const filledLengthMax = 2 * 1_048_576;
 
-function fillSamples({ slug, variables }: GalleryTemplate, written: string, escape: 'html' | 'none'): string {
-  const filled = fillText(compileText(written), variables, escape, filledLengthMax);
+function fillSamples({ slug, variables }: GalleryTemplate, written: string, form: 'html' | 'text'): string {
+  const filled = fillText(compileText(written, form), variables, filledLengthMax);
   if (filled === null) throw new Error(`the template ${slug} of the gallery is too long`);
   return filled;
 }
@@ -87,8 +87,8 @@ function showTemplate(template: GalleryTemplate) {
     slug: template.slug,
     name: template.name,
     description: template.description,
-    subject: fillSamples(template, template.subject, 'none'),
-    preview_text: fillSamples(template, template.previewText, 'none'),
+    subject: fillSamples(template, template.subject, 'text'),
+    preview_text: fillSamples(template, template.previewText, 'text'),
     variables: template.variables,
     ...showCategories(template.categories),
   };

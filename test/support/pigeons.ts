@@ -225,7 +225,7 @@ export function createPigeons(): Pigeons {
             return { kind: 'failed', reason: 'other', diagnostic: 'The note is gone.', facts: null };
           const { note, hasPlaceholders, expiresAtMs } = message.content as Content;
           const filled = hasPlaceholders
-            ? fillText(compileText(note), job.variables ?? {}, 'none', 1_000)
+            ? fillText(compileText(note, 'text'), job.variables ?? {}, 1_000)
             : note;
           const outcome = await carry({ reference: job, to: job.addressKey, text: filled ?? '', confirm });
           return {

@@ -69,8 +69,8 @@ export function findComponent<Type extends TemplateComponent['type']>(
 
 /** A text with its values; longer than any template may become is null. */
 export function fillTemplateText(text: string | CompiledText, parameters: TemplateParameters): string | null {
-  const compiled = typeof text === 'string' ? compileText(text) : text;
-  return fillText(compiled, parameters, 'none', filledCharsMax);
+  const compiled = typeof text === 'string' ? compileText(text, 'text') : text;
+  return fillText(compiled, parameters, filledCharsMax);
 }
 
 /** Four times what a body may have before its values are in. */

@@ -121,8 +121,8 @@ export function compileEmail(content: EmailContent, options: CompileOptions): Co
 
 /** The same in steps, of which attachments and large texts make the most. */
 export function* compileEmailInSteps(content: EmailContent, options: CompileOptions): Steps<CompiledEmail> {
-  const compile = options.personalised === true ? compileText : compileLiteral;
-  const compileHtml = options.personalised === false ? compileLiteral : compileText;
+  const compile = options.personalised === true ? compileWords : compileLiteral;
+  const compileHtml = options.personalised === false ? compileLiteral : compileMarkup;
   const root = yield* compileParts(content, { plain: compile, html: compileHtml });
   const subject = content.subject === null ? null : compile(content.subject);
   const fields = writeFields(content, `MIME-Version: 1.0\r\n${root.header}`);
@@ -169,13 +169,21 @@ export function listChunks({ header, body }: FilledEmail): Uint8Array[] {
   return [encodeAscii(`${header}\r\n`), ...body];
 }
 
+function compileWords(text: string): CompiledText {
+  return compileText(text, 'text');
+}
+
+function compileMarkup(html: string): CompiledText {
+  return compileText(html, 'html');
+}
+
 function compileLiteral(text: string): CompiledText {
   return { literals: [text], placeholders: [] };
 }
 
 /** Null if it grows too long. */
 function fillSubject(subject: CompiledText, values: Values): string | null {
-  const filled = fillText(subject, values, 'none', codeUnitsMax(subjectLengthMax));
+  const filled = fillText(subject, values, codeUnitsMax(subjectLengthMax));
   return filled === null || isLongerThan(filled, subjectLengthMax) ? null : filled;
 }
 
@@ -373,10 +381,7 @@ function* compileBody(
   const isLiteral = compiled.placeholders.length === 0;
   const { encoding, body } = isLiteral
     ? yield* encodeTextInSteps(text)
-    : {
-        encoding: 'quoted-printable',
-        body: compileHoles(compiled, subtype === 'html' ? 'html' : 'none'),
-      };
+    : { encoding: 'quoted-printable', body: compileHoles(compiled) };
   return {
     header: `Content-Type: text/${subtype}; charset=utf-8\r\n` + `Content-Transfer-Encoding: ${encoding}\r\n`,
     body,

@@ -1,4 +1,4 @@
-import { type CompiledText, type Placeholder, type Values, findValue } from '../placeholders.ts';
+import { type CompiledText, type PlacedPlaceholder, type Values, findValue } from '../placeholders.ts';
 import { reduceLines } from './dkim-canonical.ts';
 import { encodeQuotedPrintable, normaliseLineEnds, softBreak } from './quoted-printable.ts';
 
@@ -6,8 +6,7 @@ import { encodeQuotedPrintable, normaliseLineEnds, softBreak } from './quoted-pr
 export type Piece = string | Uint8Array | Hole;
 
 export type Hole = {
-  placeholder: Placeholder;
-  escape: 'html' | 'none';
+  placeholder: PlacedPlaceholder;
   /** Between a value and the text that goes on in the same line. */
   separator: string;
   /** The placeholder itself, encoded, for where there is no value. */
@@ -39,10 +38,12 @@ const personalBytesMax = 8 * 1024 * 1024;
  * Text with placeholders in quoted-printable: each value stands on lines of its own between soft line breaks, and
  * so never changes how the text around it is encoded.
  */
-export function compileHoles(text: CompiledText, escape: 'html' | 'none'): Piece[] {
+export function compileHoles(text: CompiledText): Piece[] {
   const literals = text.literals.map((literal) => encodeQuotedPrintable(normaliseLineEnds(literal)));
   const pieces: Piece[] = [];
-  const sources = text.placeholders.map(({ name, escaped }) => `${escape} ${escaped} ${name}`);
+  const sources = text.placeholders.map(
+    ({ name, escaped, place: { part, escape } }) => `${part} ${escape} ${escaped} ${name}`,
+  );
   const repeated = listRepeated(sources);
   for (const [index, literal] of literals.entries()) {
     const placeholder = text.placeholders[index];
@@ -55,7 +56,7 @@ export function compileHoles(text: CompiledText, escape: 'html' | 'none'): Piece
     const separator = next.startsWith('\r\n') || (next === '' && isLast) ? '' : softBreak;
     const written = encodeQuotedPrintable(placeholder.written) + separator;
     const source = sources[index] ?? '';
-    pieces.push({ placeholder, escape, separator, written, source: repeated.has(source) ? source : null });
+    pieces.push({ placeholder, separator, written, source: repeated.has(source) ? source : null });
   }
   return pieces;
 }
@@ -151,8 +152,8 @@ function fillHole(hole: Hole, value: string | null): string {
 /** Encodes what goes into holes; null where there is no value. A tracked email has one value in each of its links. */
 function createValueEncoder(values: Values): (hole: Hole) => string | null {
   const known = new Map<string, string | null>();
-  const encode = ({ placeholder, escape }: Hole) => {
-    const value = findValue(placeholder, values, escape);
+  const encode = ({ placeholder }: Hole) => {
+    const value = findValue(placeholder, placeholder.place, values);
     return value === null ? null : encodeQuotedPrintable(normaliseLineEnds(value));
   };
   return (hole) => {

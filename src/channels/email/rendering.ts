@@ -41,19 +41,19 @@ export function mayBeLonger(written: EmailText, values: Values, lengthMax: numbe
   return length > lengthMax;
 }
 
-/** Replaces the placeholders: values are escaped in HTML, and literal in subject and text. */
+/** Replaces the placeholders: values are escaped in HTML and in links, and literal in other words of subject and text. */
 export function renderEmail(written: EmailText, values: Values): EmailRendering {
   const missing = new Set<string>();
-  const fill = (part: string, escape: 'html' | 'none', lengthMax: number) => {
-    const filled = fillOnce(part, values, escape, lengthMax);
+  const fill = (part: string, form: 'html' | 'text', lengthMax: number) => {
+    const filled = fillOnce(part, values, form, lengthMax);
     for (const name of filled.missing) missing.add(name);
     return filled.text;
   };
   const { subject, html, text } = written;
   const email: EmailText = {
-    subject: subject && tidySubject(fill(subject, 'none', codeUnitsMax(subjectLengthMax))),
+    subject: subject && tidySubject(fill(subject, 'text', codeUnitsMax(subjectLengthMax))),
     html: html && fill(html, 'html', renderedLengthMax),
-    text: text && fill(text, 'none', renderedLengthMax),
+    text: text && fill(text, 'text', renderedLengthMax),
   };
   const grown = fields.find((field) => written[field] !== null && email[field] === null);
   return grown === undefined

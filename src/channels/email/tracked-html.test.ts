@@ -235,10 +235,10 @@ test('whatever values fill a target, it leads to the server that its author name
   fc.assert(
     fc.property(anyHtml, fc.string({ unit: 'binary', maxLength: 30 }), (html, value) => {
       for (const target of listLinks(html)) {
-        const compiled = compileText(target);
+        const compiled = compileText(target, 'url');
         const [first = ''] = compiled.literals;
         const values = { name: value, cta_url: value, x: value };
-        const address = readWebAddress(fillText(compiled, values, 'none', Infinity) ?? '');
+        const address = readWebAddress(fillText(compiled, values, Infinity) ?? '');
         if (address === null || first === '') continue;
         expect(new URL(address).origin).toBe(new URL(first).origin);
       }

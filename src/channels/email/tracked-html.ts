@@ -82,13 +82,13 @@ type Link = { start: number; end: number; target: string; text: string };
 function showsAddress({ text, target }: Link): boolean {
   const name = readPlaceholderAlone(text.trim());
   return name === null
-    ? isShownAddress(compileText(text).literals.join('x'))
+    ? isShownAddress(compileText(text, 'text').literals.join('x'))
     : name === readPlaceholderAlone(target);
 }
 
 /** The name of the placeholder that a text consists of. */
 function readPlaceholderAlone(text: string): string | null {
-  const { literals, placeholders } = compileText(text);
+  const { literals, placeholders } = compileText(text, 'text');
   const isAlone = placeholders.length === 1 && literals.every((literal) => literal === '');
   return isAlone ? (placeholders[0]?.name ?? null) : null;
 }
@@ -196,7 +196,7 @@ const anyWebAddress = /^https?:\/\//i;
 function readTarget(value: string): string | null {
   const target = cleanAddress(value);
   if (target.length > targetLengthMax) return null;
-  const { literals, placeholders } = compileText(target);
+  const { literals, placeholders } = compileText(target, 'url');
   if (placeholders.some(({ name }) => isOwnName(name))) return null;
   const [first = ''] = literals;
   if (placeholders.length === 0) return anyWebAddress.test(first) && !isCutOff(first) ? target : null;

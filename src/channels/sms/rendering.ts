@@ -9,12 +9,12 @@ export const smsLengthMax = 1_600;
 export type CompiledSms = CompiledText;
 
 export function compileSms(body: string): CompiledSms {
-  return compileText(body);
+  return compileText(body, 'text');
 }
 
-/** Replaces the placeholders by values, as they are. Null if nothing is left, or more than may be sent. */
+/** Replaces the placeholders by values: as they are, and in links as a part of a URL. Null if nothing is left, or more than may be sent. */
 export function fillSms(compiled: CompiledSms, values: Values): string | null {
-  const filled = fillText(compiled, values, 'none', codeUnitsMax(smsLengthMax));
+  const filled = fillText(compiled, values, codeUnitsMax(smsLengthMax));
   const text = filled?.toWellFormed().replaceAll('\0', '') ?? '';
   return text === '' || isLongerThan(text, smsLengthMax) ? null : text;
 }

@@ -60,7 +60,7 @@ export function createLinkTargets(tools: { database: Database }): LinkTargets {
         target.placeholders.length === 0
           ? {}
           : Object.assign({}, defaults, await loadVariables(tools.database, recipient));
-      const filled = fillText(target, values, 'none', filledLengthMax);
+      const filled = fillText(target, values, filledLengthMax);
       const address = filled === null ? null : readWebAddress(filled);
       return address === null ? { kind: 'none' } : { kind: 'found', address };
     },
@@ -79,7 +79,8 @@ async function loadLinks(database: Database, message: MessageKey): Promise<Messa
     store.findLinkSource(transaction, message),
   );
   if (source === null) return { targets: [], defaults: {}, isGone: true };
-  const targets = source.html === null ? [] : listLinks(source.html).map(compileText);
+  const targets =
+    source.html === null ? [] : listLinks(source.html).map((target) => compileText(target, 'url'));
   return { targets, defaults: source.defaults, isGone: false };
 }
 
