@@ -5,7 +5,6 @@ export {
   findBarredContacts,
   type ContactKey,
   findHeldAddresses,
-  findUnsubscribedAddresses,
   findUnwillingContacts,
   insertChangesOfRecipients,
   insertContactChange,
@@ -25,7 +24,15 @@ export {
   contactIdentifiers,
   type ContactIdentifier,
 } from './contact-fields.ts';
-export { type Consent, findConsent, findConsentHolder, leaveList, setConsent } from './consents.ts';
+export {
+  findConsent,
+  findConsentHolder,
+  leaveList,
+  optIn,
+  optOut,
+  optOutContact,
+  type OptOutTools,
+} from './consents.ts';
 export { listContactsByIds } from './contacts.ts';
 export { type DateBounds, dateBounds, parseDateValue } from './date-value.ts';
 export {
@@ -44,7 +51,7 @@ export { unguardText, writeRecord } from './files/csv-writer.ts';
 export { openExport } from './files/export.ts';
 export { importContacts, type ImportOutcome, type ImportProgress } from './files/import.ts';
 export { readBoolean, readField, readNumber, type RowIssue } from './files/import-row.ts';
-export { createIdentifiedContacts } from './identified-contacts.ts';
+export { identifyContacts } from './identified-contacts.ts';
 export {
   contactReferenceFields,
   type ContactReference,
@@ -86,10 +93,12 @@ export { deleteSetWithin } from './sets.ts';
 export { listSuppressions, type ListedSuppression } from './suppression-store.ts';
 export {
   addSuppressions,
+  findOptOuts,
   findSuppressed,
   countRecognisedSuppressions,
   eraseSuppressedAddresses,
   liftUnreachable,
+  readGrant,
   readSuppression,
   rehashSuppressions,
   sampleSuppressions,

@@ -1,15 +1,249 @@
-import type { Channel } from '../channels/channel.ts';
+import { type Channel, channels } from '../channels/channel.ts';
+import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
-import type { Transaction } from '../platform/postgres/database.ts';
-import type { AddressedChannel } from './contact-fields.ts';
+import type { Connection, Transaction } from '../platform/postgres/database.ts';
+import { lockName, shareNameLock } from '../platform/postgres/name-locks.ts';
+import type { Secrets } from '../platform/secrets.ts';
+import { addressColumns, type AddressedChannel } from './contact-fields.ts';
 import * as store from './contact-store.ts';
+import type { ContactValues } from './contact-values.ts';
+import type { SuppressionScope } from './schema.ts';
 import { deleteMembers } from './set-store.ts';
+import {
+  addSuppressions,
+  type AddressOnChannel,
+  findOptOuts,
+  type SuppressedAddress,
+  takeBackOptOut,
+} from './suppressions.ts';
+
+/**
+ * What people have said of being written to.
+ *
+ * An opt-out is a fact about an address, and is kept as a suppression of it, under a keyed hash: it outlives the contact
+ * that has the address, and holds for whichever contact has it next. Its scope is marketing, which keeps campaigns from
+ * the address, or the whole channel. The consent that a contact shows follows from it:
+ *
+ * - A contact that gets an address whose owner has opted out is unsubscribed on that channel, whatever is said of it in
+ *   that moment: `settleConsents` decides what holds of every contact that is written.
+ * - The addresses of a contact that is unsubscribed are opted out, those that it gets later among them.
+ * - Only an explicit act lifts an opt-out: of the person, of the operator, or of the organization that sets the consent of
+ *   a contact which exists.
+ *
+ * Push has no address that a person could name, so that everything counts by which a contact is identified. What a person
+ * says on a device is kept by the room of devices.
+ *
+ * A contact that is being written may not be seen by whoever opts its address out, nor the opt-out by whoever writes the
+ * contact. So writers of identifiers share a lock of their organization, and whoever finds no contact with an address
+ * takes that lock alone and looks once more.
+ */
 
 /** A person's own word on what is sent to them, wherever it was said. */
 export type Consent = 'subscribed' | 'unsubscribed';
 
-/** A contact, within the transaction in which something else is written of it. */
 export type ConsentTools = { transaction: Transaction; newId: NewId };
+
+/** What it takes to write down what somebody has said. */
+export type OptOutTools = { clock: Clock; secrets: Secrets; newId: NewId };
+
+/** What became of the contact that has the address; `not_found` if there is none. */
+export type ConsentOutcome = 'changed' | 'unchanged' | 'not_found';
+
+/** How far an opt-out reaches that is told as the consent of a contact. No push is sent without consent. */
+const scopesOfConsent: Readonly<Record<Channel, SuppressionScope>> = {
+  email: 'marketing',
+  sms: 'marketing',
+  push: 'channel',
+  chatapp: 'marketing',
+};
+
+const nameOfLock = (organizationId: string) => `identifiers of contacts of ${organizationId}`;
+
+/** To be taken before identifiers of contacts are written, and before any contact is locked. */
+export function shareIdentifiers(transaction: Connection, organizationId: string): Promise<void> {
+  return shareNameLock(transaction, nameOfLock(organizationId));
+}
+
+/** Until the transaction ends, nobody else writes identifiers of contacts. */
+export function lockIdentifiers(transaction: Connection, organizationId: string): Promise<void> {
+  return lockName(transaction, nameOfLock(organizationId));
+}
+
+/** What a contact is identified by, as it is compared. */
+type Identity = Pick<ContactValues, 'external_id' | 'email_key' | 'phone_number'>;
+
+/** Under what opt-outs of the contact are kept on a channel. */
+function addressesOn(channel: Channel, contact: Identity): string[] {
+  const { external_id: externalId, email_key: email, phone_number: phoneNumber } = contact;
+  const addresses =
+    channel === 'push'
+      ? [externalId === null ? null : addressOfExternalId(externalId), email, phoneNumber]
+      : [contact[addressColumns[channel].key]];
+  return addresses.filter((address) => address !== null);
+}
+
+/** As opt-outs from push keep it: unlike any address. */
+export function addressOfExternalId(externalId: string): string {
+  return `external_id:${externalId}`;
+}
+
+/** The addresses of a contact on these channels, as opt-outs are kept. */
+export function listAddresses(
+  organizationId: string,
+  contact: Identity,
+  wanted: readonly Channel[],
+): AddressOnChannel[] {
+  return wanted.flatMap((channel) =>
+    addressesOn(channel, contact).map((address) => ({ organizationId, channel, address })),
+  );
+}
+
+/**
+ * What holds of contacts that are about to be written, under `shareIdentifiers`: the channels that each is unsubscribed
+ * from, by its own consent or by the opt-outs of its addresses. Writes the opt-outs of those that are unsubscribed.
+ */
+export async function settleConsents(
+  transaction: Transaction,
+  tools: Pick<OptOutTools, 'clock' | 'secrets'>,
+  organizationId: string,
+  contacts: readonly (Identity & { unsubscribed_channels: readonly Channel[] })[],
+): Promise<Channel[][]> {
+  const addresses = contacts.flatMap((contact, index) =>
+    listAddresses(organizationId, contact, channels).map((address) => ({ ...address, index })),
+  );
+  const optedOut = await findOptOuts(transaction, tools, addresses);
+  const unsubscribed = contacts.map((contact) => new Set(contact.unsubscribed_channels));
+  for (const position of optedOut) {
+    const address = addresses[position];
+    if (address !== undefined) unsubscribed[address.index]?.add(address.channel);
+  }
+  const missing = addresses.filter(
+    ({ channel, index }, position) => !optedOut.has(position) && unsubscribed[index]?.has(channel) === true,
+  );
+  await writeOptOuts(transaction, tools, missing);
+  return unsubscribed.map((of) => [...of].sort());
+}
+
+/** As a contact that is unsubscribed has them. */
+async function writeOptOuts(
+  transaction: Transaction,
+  tools: Pick<OptOutTools, 'clock' | 'secrets'>,
+  addresses: readonly AddressOnChannel[],
+): Promise<void> {
+  for (const channel of channels) {
+    const own = addresses.filter((address) => address.channel === channel);
+    const scope = scopesOfConsent[channel];
+    await addSuppressions(
+      transaction,
+      tools,
+      channel,
+      own.map(({ address }) => ({
+        organizationId: own[0]?.organizationId ?? '',
+        address,
+        reason: 'unsubscribe',
+        scope,
+      })),
+    );
+  }
+}
+
+/**
+ * The owner of an address wants no more of what is in the scope: whoever has the address now or later is unsubscribed. The
+ * address may be what an erasure has left of it, under which no contact is found.
+ */
+export async function optOut(
+  transaction: Transaction,
+  tools: OptOutTools,
+  channel: AddressedChannel,
+  address: SuppressedAddress,
+  { scope, at = now(tools.clock) }: { scope: SuppressionScope; at?: Date },
+): Promise<ConsentOutcome> {
+  await addSuppressions(transaction, tools, channel, [{ ...address, reason: 'unsubscribe', scope }], at);
+  const holder = await lockHolder(transaction, channel, address);
+  return holder === null
+    ? 'not_found'
+    : changeConsent(transaction, tools, address.organizationId, holder, {
+        channel,
+        consent: 'unsubscribed',
+      });
+}
+
+/**
+ * The owner of an address wants everything again. The contact that has it is subscribed, unless an opt-out is left that was
+ * said after `saidUntil`.
+ */
+export async function optIn(
+  transaction: Transaction,
+  tools: OptOutTools,
+  channel: AddressedChannel,
+  address: SuppressedAddress,
+  { saidUntil = null }: { saidUntil?: Date | null } = {},
+): Promise<{ contact: ConsentOutcome; hadOptedOut: boolean }> {
+  const hadOptedOut = await takeBackOptOut(transaction, tools, channel, address, { saidUntil });
+  const isLeft = (await findOptOuts(transaction, tools, [{ ...address, channel }])).size > 0;
+  const holder = isLeft ? null : await lockHolder(transaction, channel, address);
+  const contact =
+    holder === null
+      ? 'not_found'
+      : await changeConsent(transaction, tools, address.organizationId, holder, {
+          channel,
+          consent: 'subscribed',
+        });
+  return { contact, hadOptedOut };
+}
+
+/** A contact wants no more campaigns on the channel, at whatever address it has there. */
+export async function optOutContact(
+  transaction: Transaction,
+  tools: OptOutTools,
+  channel: AddressedChannel,
+  contact: store.ContactKey,
+): Promise<ConsentOutcome> {
+  const row = await store.lockContact(transaction, contact);
+  if (row === null) return 'not_found';
+  const { organizationId } = contact;
+  await writeOptOuts(transaction, tools, listAddresses(organizationId, row, [channel]));
+  return changeConsent(transaction, tools, organizationId, row, { channel, consent: 'unsubscribed' });
+}
+
+/** The contact that has the address now, locked; null if there is none, and none is being written. */
+async function lockHolder(
+  transaction: Transaction,
+  channel: AddressedChannel,
+  { organizationId, address }: SuppressedAddress,
+): Promise<store.ContactRow | null> {
+  const lookUp = async () => {
+    const found = await store.findAddressHolder(transaction, channel, {
+      organizationId,
+      addressKey: address,
+    });
+    if (found === null) return null;
+    const locked = await store.lockContact(transaction, { organizationId, id: found.id });
+    return locked?.[addressColumns[channel].key] === address ? locked : null;
+  };
+  const holder = await lookUp();
+  if (holder !== null) return holder;
+  await lockIdentifiers(transaction, organizationId);
+  return lookUp();
+}
+
+async function changeConsent(
+  transaction: Transaction,
+  tools: Pick<OptOutTools, 'clock' | 'newId'>,
+  organizationId: string,
+  row: store.ContactRow,
+  { channel, consent }: { channel: Channel; consent: Consent },
+): Promise<'changed' | 'unchanged'> {
+  const others = row.unsubscribed_channels.filter((other) => other !== channel);
+  const unsubscribedChannels = consent === 'unsubscribed' ? [...others, channel] : others;
+  if (unsubscribedChannels.length === row.unsubscribed_channels.length) return 'unchanged';
+  const contact = { organizationId, id: row.id };
+  await Promise.all([
+    store.updateConsents(transaction, { ...contact, unsubscribedChannels, at: now(tools.clock) }),
+    noteChange({ transaction, newId: tools.newId }, contact),
+  ]);
+  return 'changed';
+}
 
 /** The contact that has the address now, which may not be the one that had it when a message was sent. */
 export async function findConsentHolder(
@@ -34,24 +268,6 @@ export async function findConsent(
 ): Promise<Consent | null> {
   const row = await store.findContact(transaction, contact);
   return row && (row.unsubscribed_channels.includes(channel) ? 'unsubscribed' : 'subscribed');
-}
-
-/** Locks the contact. Its segments are looked at again if it has changed. */
-export async function setConsent(
-  { transaction, newId }: ConsentTools,
-  contact: store.ContactKey,
-  change: { channel: Channel; consent: Consent; at: Date },
-): Promise<'changed' | 'unchanged' | 'not_found'> {
-  const row = await store.lockContact(transaction, contact);
-  if (row === null) return 'not_found';
-  const others = row.unsubscribed_channels.filter((channel) => channel !== change.channel);
-  const unsubscribedChannels = change.consent === 'unsubscribed' ? [...others, change.channel] : others;
-  if (unsubscribedChannels.length === row.unsubscribed_channels.length) return 'unchanged';
-  await Promise.all([
-    store.updateConsents(transaction, { ...contact, unsubscribedChannels, at: change.at }),
-    noteChange({ transaction, newId }, contact),
-  ]);
-  return 'changed';
 }
 
 /** Takes the contact out of one list. False if it was not in it. */

@@ -29,7 +29,9 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
       scope: 'contacts:write',
       tag,
       summary: 'Create a contact',
-      description: 'Needs at least one of `external_id`, `email` and `phone_number`.',
+      description:
+        'Needs at least one of `external_id`, `email` and `phone_number`. If another contact has one of them, the ' +
+        'message of the 409 names that contact’s id. Whoever has opted out at an address stays so: `consent` shows what holds.',
       body: contactBody,
       success: { statusCode: 201, schema: contactRecord, when: 'The contact.' },
       errors: [conflict],
@@ -42,7 +44,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
           case 'invalid':
             throw invalid(outcome.issues);
           case 'taken':
-            throw taken(outcome.field);
+            throw taken(outcome);
         }
       },
     }),
@@ -129,13 +131,15 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
       scope: 'contacts:write',
       tag,
       summary: 'Change a contact',
-      description: 'Fields that are not given stay unchanged; null removes a value.',
+      description:
+        'Fields that are not given stay unchanged; null removes a value. `subscribed` in `consent` takes back what its ' +
+        'owner has said against messages at the address, and is noted with its time and API key.',
       params: idParameter,
       body: contactPatch,
       success: { statusCode: 200, schema: contactRecord, when: 'The changed contact.' },
       errors: [notFound, conflict],
-      handle: async ({ caller: { organizationId }, params: { id }, body }) => {
-        const outcome = await updateContact(tools, { organizationId, id }, body);
+      handle: async ({ caller: { organizationId, apiKeyId }, params: { id }, body }) => {
+        const outcome = await updateContact(tools, { organizationId, id, apiKeyId: apiKeyId ?? null }, body);
         switch (outcome.kind) {
           case 'updated':
             tools.onChanged();
@@ -145,7 +149,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
           case 'invalid':
             throw invalid(outcome.issues);
           case 'taken':
-            throw taken(outcome.field);
+            throw taken(outcome);
         }
       },
     }),
@@ -204,6 +208,7 @@ function invalid(issues: readonly string[]): PublicError {
   return new PublicError(validationError, issues.join(', '));
 }
 
-function taken(field: string): PublicError {
-  return new PublicError(conflict, `${field} is in use by another contact.`);
+function taken({ field, contactId }: { field: string; contactId: string | null }): PublicError {
+  const owner = contactId === null ? 'another contact' : `the contact ${contactId}`;
+  return new PublicError(conflict, `${field} is in use by ${owner}.`);
 }

@@ -7,6 +7,7 @@ import {
 } from '../platform/postgres/database.ts';
 import type { NewId } from '../platform/ids.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
+import { anyOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import {
   addressColumns,
   type AddressedChannel,
@@ -224,15 +225,95 @@ export async function findByIdentifiers(
   );
 }
 
+/** SQL: the contact `c` has no identifier of this kind, and nobody has the one that is `wanted`. */
+function lacks(field: ContactIdentifier): Predicate {
+  const { key } = contactFields[field];
+  return toPredicate(`wanted.${field} is not null and c.${key} is null and not exists (
+     select
+     from contacts o
+     where o.organization_id = $1 and o.${key} = wanted.${field}
+   )`);
+}
+
+const selectGap = statement(
+  'audience_select_gap',
+  `select
+   from unnest($2::uuid[], ${contactIdentifiers.map((_field, index) => `$${index + 3}::text[]`).join(', ')})
+     as wanted (id, ${contactIdentifiers.join(', ')})
+   cross join lateral (
+     select *
+     from contacts c
+     where c.organization_id = $1 and c.id = wanted.id
+     offset 0
+   ) c
+   where ${anyOf(contactIdentifiers.map(lacks))}
+   limit 1`,
+);
+
+/**
+ * Whether one of these contacts lacks an identifier that is given for it and that nobody has. Uses the primary key of
+ * contacts, and the indexes of identifiers where something is lacking.
+ */
+export async function hasGap(
+  connection: Connection,
+  organizationId: string,
+  wanted: readonly { id: string; keys: IdentifierKeys }[],
+): Promise<boolean> {
+  if (wanted.length === 0) return false;
+  const rows = await connection.rows(selectGap, [
+    organizationId,
+    wanted.map(({ id }) => id),
+    ...contactIdentifiers.map((field) => wanted.map(({ keys }) => keys[field])),
+  ]);
+  return rows.length > 0;
+}
+
+/** One `select` for each identifier, which reads the index of its key. */
+const owners = contactIdentifiers.map(
+  (field, index) =>
+    `select c.id
+     from contacts c
+     where c.organization_id = $1 and c.${contactFields[field].key} = any ($${index + 2}::text[])`,
+);
+
+/** The contacts that have any of these identifiers, oldest first. */
+export async function findOwners(
+  connection: Connection,
+  organizationId: string,
+  wanted: readonly IdentifierKeys[],
+): Promise<ContactRow[]> {
+  return connection.rows(
+    unpreparedStatement<ContactRow>(
+      `with owners as materialized (${owners.join(' union ')})
+       select owner.*
+       from owners
+       cross join lateral (
+         select ${contactColumns}
+         from contacts c
+         where c.organization_id = $1 and c.id = owners.id
+         offset 0
+       ) owner
+       order by owner.id`,
+    ),
+    [organizationId, ...contactIdentifiers.map((field) => wanted.flatMap((keys) => keys[field] ?? []))],
+  );
+}
+
 /** A contact of which nothing is known but how it is identified; `email` is as it was given. */
-export type IdentifiedContact = { id: string; email: string | null; keys: IdentifierKeys };
+export type IdentifiedContact = {
+  id: string;
+  email: string | null;
+  keys: IdentifierKeys;
+  unsubscribedChannels: readonly Channel[];
+};
 
 const insertIdentified = statement<{ id: string }>(
   'audience_insert_identified',
-  `insert into contacts (organization_id, id, external_id, email, email_key, phone_number, created_at, updated_at)
-   select $1, id, external_id, email, email_key, phone_number, $7, $7
-   from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[])
-     as identified (id, external_id, email, email_key, phone_number)
+  `insert into contacts
+     (organization_id, id, external_id, email, email_key, phone_number, unsubscribed_channels, created_at, updated_at)
+   select $1, id, external_id, email, email_key, phone_number, string_to_array(unsubscribed_channels, ','), $8, $8
+   from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
+     as identified (id, external_id, email, email_key, phone_number, unsubscribed_channels)
    order by external_id, email_key, phone_number
    on conflict do nothing
    returning id`,
@@ -251,26 +332,50 @@ export async function insertIdentifiedContacts(
     at,
   }: { organizationId: string; contacts: readonly IdentifiedContact[]; at: Date },
 ): Promise<Set<string>> {
-  const rows = await transaction.rows(insertIdentified, [
-    organizationId,
+  const rows = await transaction.rows(insertIdentified, [organizationId, ...identifiedColumns(contacts), at]);
+  return new Set(rows.map(({ id }) => id));
+}
+
+function identifiedColumns(contacts: readonly IdentifiedContact[]): unknown[] {
+  return [
     contacts.map(({ id }) => id),
     contacts.map(({ keys }) => keys.external_id),
     contacts.map(({ email }) => email),
     contacts.map(({ keys }) => keys.email),
     contacts.map(({ keys }) => keys.phone_number),
-    at,
-  ]);
-  return new Set(rows.map(({ id }) => id));
+    contacts.map(({ unsubscribedChannels }) => unsubscribedChannels.join(',')),
+  ];
 }
 
-const lockMany = statement<{ id: string }>(
-  'audience_lock_contacts',
-  `select id
-   from contacts
-   where organization_id = $1 and id = any ($2::uuid[])
-   order by id
-   for no key update`,
+const fillIdentifiers = statement<{ id: string }>(
+  'audience_fill_identifiers',
+  `update contacts c
+   set external_id = coalesce(c.external_id, filling.external_id),
+     email = coalesce(c.email, filling.email),
+     email_key = coalesce(c.email_key, filling.email_key),
+     phone_number = coalesce(c.phone_number, filling.phone_number),
+     unsubscribed_channels = string_to_array(filling.unsubscribed_channels, ','),
+     updated_at = $8
+   from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[])
+     as filling (id, external_id, email, email_key, phone_number, unsubscribed_channels)
+   where c.organization_id = $1 and c.id = filling.id
+   returning c.id`,
 );
+
+/**
+ * Writes identifiers into fields that are empty, and what the contacts are unsubscribed from as a whole. The contacts must
+ * be locked, and nobody else may write identifiers: none of these may belong to another contact.
+ */
+export async function fillContacts(
+  transaction: Connection,
+  {
+    organizationId,
+    contacts,
+    at,
+  }: { organizationId: string; contacts: readonly IdentifiedContact[]; at: Date },
+): Promise<void> {
+  await transaction.rows(fillIdentifiers, [organizationId, ...identifiedColumns(contacts), at]);
+}
 
 /**
  * Locks contacts against changes and deletion until the transaction ends, and returns those that are there. Sorted, so
@@ -281,12 +386,31 @@ export async function lockContacts(
   organizationId: string,
   ids: readonly string[],
 ): Promise<Set<string>> {
-  const rows = await transaction.rows(lockMany, [organizationId, ids]);
+  const rows = await lockConsents(transaction, organizationId, ids);
   return new Set(rows.map(({ id }) => id));
 }
 
+const lockConsentsOf = statement<{ id: string; unsubscribed_channels: Channel[] }>(
+  'audience_lock_consents',
+  `select id, unsubscribed_channels
+   from contacts
+   where organization_id = $1 and id = any ($2::uuid[])
+   order by id
+   for no key update`,
+);
+
+/** As `lockContacts`, with what each of them is unsubscribed from. */
+export async function lockConsents(
+  transaction: Connection,
+  organizationId: string,
+  ids: readonly string[],
+): Promise<{ id: string; unsubscribed_channels: Channel[] }[]> {
+  if (ids.length === 0) return [];
+  return transaction.rows(lockConsentsOf, [organizationId, ids]);
+}
+
 /** A contact with its addresses, normalised. */
-export type DeletedContact = { id: string; addresses: string[] };
+export type DeletedContact = { id: string; external_id: string | null; addresses: string[] };
 
 const addressesOfDeleted = contactAddresses.map((field) => contactFields[field].key).join(', ');
 
@@ -307,7 +431,7 @@ export async function deleteContacts(
        )
        delete from contacts
        where organization_id = $1 and id in (select id from condemned)
-       returning id, array_remove(array[${addressesOfDeleted}], null) as addresses`,
+       returning id, external_id, array_remove(array[${addressesOfDeleted}], null) as addresses`,
     ),
     [organizationId, ids],
   );
@@ -530,31 +654,6 @@ const selectUnwilling = statement<{ position: number; bar: UnwillingReason }>(
    left join contacts c on c.organization_id = wanted.organization_id and c.id = wanted.contact_id
    where c.id is null or $1 = any (c.unsubscribed_channels)`,
 );
-
-/** Those of the addresses, as indexes, whose contact has unsubscribed from the channel. */
-export async function findUnsubscribedAddresses(
-  connection: Connection,
-  channel: AddressedChannel,
-  addresses: readonly { organizationId: string; addressKey: string }[],
-): Promise<number[]> {
-  const rows = await connection.rows(selectUnsubscribedAddresses(channel), [
-    channel,
-    addresses.map(({ organizationId }) => organizationId),
-    addresses.map(({ addressKey }) => addressKey),
-  ]);
-  return rows.map(({ position }) => position - 1);
-}
-
-function selectUnsubscribedAddresses(channel: AddressedChannel): Statement<{ position: number }> {
-  return statement(
-    `audience_select_unsubscribed_${channel}`,
-    `select wanted.position
-     from unnest($2::uuid[], $3::text[]) with ordinality as wanted (organization_id, address_key, position)
-     join contacts c
-       on c.organization_id = wanted.organization_id and c.${addressColumns[channel].key} = wanted.address_key
-     where $1 = any (c.unsubscribed_channels)`,
-  );
-}
 
 export type UnwillingReason = Exclude<ContactBar, 'no_address'>;
 

@@ -14,11 +14,21 @@ import * as listing from './contact-listing-store.ts';
 import { addressColumns, type ContactIdentifier } from './contact-fields.ts';
 import { showContact } from './contact-record.ts';
 import * as store from './contact-store.ts';
-import { emptyContact, mergeContact } from './contact-values.ts';
+import { addressOfExternalId, listAddresses, settleConsents, shareIdentifiers } from './consents.ts';
+import { type ContactValues, emptyContact, mergeContact } from './contact-values.ts';
 import { loadProperties } from './property-store.ts';
+import { resolveContact } from './reference.ts';
 import type { ContactBody, ContactInput, ContactRecord } from './schema.ts';
 import * as sets from './set-store.ts';
-import { eraseSuppressedAddresses, liftUnreachable, type SuppressionTools } from './suppressions.ts';
+import type { ConsentGrant } from './suppression-store.ts';
+import {
+  type AddressOnChannel,
+  eraseSuppressedAddresses,
+  liftUnreachable,
+  noteGrants,
+  type SuppressionTools,
+  takeBackOptOut,
+} from './suppressions.ts';
 
 export type ContactTools = { database: Database; clock: Clock; newId: NewId; secrets: Secrets };
 
@@ -34,8 +44,8 @@ export type OnSubscribed = (
 
 type Refusal =
   | { kind: 'invalid'; issues: readonly string[] }
-  /** Another contact of the organization has the identifier. */
-  | { kind: 'taken'; field: ContactIdentifier };
+  /** Another contact of the organization has the identifier; null if it was deleted a moment ago. */
+  | { kind: 'taken'; field: ContactIdentifier; contactId: string | null };
 
 export async function createContact(
   tools: ContactTools,
@@ -44,9 +54,12 @@ export async function createContact(
 ): Promise<{ kind: 'created'; contact: ContactRecord } | Refusal> {
   const { list_ids: listIds = [], tag_ids: tagIds = [], ...input } = body;
   return orTaken(
+    tools.database,
+    { organizationId, input },
     tools.database.asOrganizations([organizationId], async (transaction) => {
       const setIds = [...listIds, ...tagIds];
-      const [properties, found] = await Promise.all([
+      const [, properties, found] = await Promise.all([
+        shareIdentifiers(transaction, organizationId),
         loadProperties(transaction, organizationId),
         sets.findSets(transaction, organizationId, setIds, { areKept: true }),
       ]);
@@ -59,8 +72,9 @@ export async function createContact(
       if (merged.kind === 'invalid' || issues.length > 0) return { kind: 'invalid' as const, issues };
       const id = tools.newId();
       const at = now(tools.clock);
+      const values = await settle(transaction, tools, organizationId, merged.values);
       const [row] = await Promise.all([
-        store.insertContact(transaction, { organizationId, id, values: merged.values, at }),
+        store.insertContact(transaction, { organizationId, id, values, at }),
         sets.insertMemberships(transaction, { organizationId, contactId: id, setIds }),
         store.insertContactChange(transaction, { organizationId, id: tools.newId(), contactIds: [id] }),
       ]);
@@ -87,15 +101,30 @@ function sorted(ids: readonly string[]): string[] {
   return [...new Set(ids.map((id) => id.toLowerCase()))].sort();
 }
 
+/** What is written of a contact, with what holds of its consents. */
+async function settle(
+  transaction: Transaction,
+  tools: ContactTools,
+  organizationId: string,
+  values: ContactValues,
+): Promise<ContactValues> {
+  const [unsubscribedChannels = []] = await settleConsents(transaction, tools, organizationId, [values]);
+  return { ...values, unsubscribed_channels: unsubscribedChannels };
+}
+
+/** `apiKeyId` is the key of the request: what it says of consents is noted with it. */
 export async function updateContact(
   tools: ContactTools & { onSubscribed: OnSubscribed },
-  contact: store.ContactKey,
+  contact: store.ContactKey & { apiKeyId: string | null },
   input: ContactInput,
 ): Promise<{ kind: 'updated'; contact: ContactRecord } | { kind: 'not_found' } | Refusal> {
-  const { organizationId, id } = contact;
+  const { organizationId, id, apiKeyId } = contact;
   return orTaken(
+    tools.database,
+    { organizationId, input },
     tools.database.asOrganizations([organizationId], async (transaction) => {
-      const [present, properties] = await Promise.all([
+      const [, present, properties] = await Promise.all([
+        shareIdentifiers(transaction, organizationId),
         store.lockContact(transaction, contact),
         loadProperties(transaction, organizationId),
       ]);
@@ -103,18 +132,47 @@ export async function updateContact(
       const merged = mergeContact(present, input, properties);
       if (merged.kind === 'invalid') return merged;
       const at = now(tools.clock);
+      const subscribed = listSubscribed(input.consent ?? {});
+      await grantConsents(
+        transaction,
+        tools,
+        { organizationId, present, values: merged.values },
+        subscribed,
+        {
+          apiKeyId,
+          grantedAt: at,
+        },
+      );
+      const values = await settle(transaction, tools, organizationId, merged.values);
       const [row, setsOf] = await Promise.all([
-        store.updateContact(transaction, { ...contact, values: merged.values, at }),
+        store.updateContact(transaction, { organizationId, id, values, at }),
         loadSetsOf(transaction, organizationId, [id]),
         store.insertContactChange(transaction, { organizationId, id: tools.newId(), contactIds: [id] }),
       ]);
       if (row === null) return { kind: 'not_found' as const };
-      const subscribed = listSubscribed(input.consent ?? {});
       if (subscribed.length > 0) await tools.onSubscribed(transaction, contact, subscribed);
       await tryAgain(transaction, tools, { organizationId, row, channels: subscribed });
       return { kind: 'updated' as const, contact: showContact(row, setsOf(id), properties) };
     }),
   );
+}
+
+/** Lifts what the contact is opted out of on these channels, and notes who has said so. */
+async function grantConsents(
+  transaction: Transaction,
+  tools: SuppressionTools,
+  contact: { organizationId: string; present: store.ContactRow; values: ContactValues },
+  subscribed: readonly Channel[],
+  grant: ConsentGrant,
+): Promise<void> {
+  const { organizationId, present, values } = contact;
+  const granted: AddressOnChannel[] = [];
+  for (const address of listAddresses(organizationId, values, subscribed)) {
+    const { channel } = address;
+    const hadOptedOut = await takeBackOptOut(transaction, tools, channel, address);
+    if (hadOptedOut || present.unsubscribed_channels.includes(channel)) granted.push(address);
+  }
+  await noteGrants(transaction, tools, granted, grant);
 }
 
 /** Whoever is said to want messages is not left out any more because an earlier one did not reach them. */
@@ -141,13 +199,22 @@ function listSubscribed(consent: NonNullable<ContactInput['consent']>): Channel[
   return channels.filter((channel) => consent[channel] === 'subscribed');
 }
 
-async function orTaken<Result>(work: Promise<Result>): Promise<Result | Refusal> {
+async function orTaken<Result>(
+  database: Database,
+  { organizationId, input }: { organizationId: string; input: ContactInput },
+  work: Promise<Result>,
+): Promise<Result | Refusal> {
   try {
     return await work;
   } catch (cause) {
     const field = store.identifierOfIndex(violatedIndex(cause));
     if (field === undefined) throw cause;
-    return { kind: 'taken', field };
+    // Its transaction has failed, so that the owner is looked up by another one.
+    const reference = { [field]: input[field] ?? undefined };
+    const owner = await database.asOrganizations([organizationId], (transaction) =>
+      resolveContact(transaction, organizationId, reference),
+    );
+    return { kind: 'taken', field, contactId: owner.kind === 'found' ? owner.id : null };
   }
 }
 
@@ -254,12 +321,16 @@ export async function deleteContacts(
     const deleted = await store.deleteContacts(transaction, organizationId, ids);
     if (deleted.length === 0) return new Set<string>();
     const addresses = deleted.flatMap((contact) => contact.addresses);
+    const externalIds = deleted.flatMap(({ external_id: externalId }) => externalId ?? []);
     const contactIds = deleted.map(({ id }) => id);
     await Promise.all([
       eraseSuppressedAddresses(
         transaction,
         tools,
-        addresses.map((address) => ({ organizationId, address })),
+        [...addresses, ...externalIds.map(addressOfExternalId)].map((address) => ({
+          organizationId,
+          address,
+        })),
       ),
       store.insertErasures(transaction, organizationId, addresses, at),
       store.insertContactChange(transaction, { organizationId, id: tools.newId(), contactIds }),

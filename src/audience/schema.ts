@@ -15,10 +15,14 @@ export type SuppressionReason =
   /** The medium does not reach it. That may end, and does so at the first sign of it. */
   | 'unreachable';
 
+/** What a suppression keeps from an address: everything on its channel, or campaigns alone. */
+export type SuppressionScope = 'channel' | 'marketing';
+
 export type Suppression = {
   /** Null once it was erased. */
   address: string | null;
   reason: SuppressionReason;
+  scope: SuppressionScope;
   createdAt: Date;
   /** Since when its owner wants nothing, which may stand beside another reason. */
   optedOutAt: Date | null;

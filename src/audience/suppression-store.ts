@@ -5,17 +5,18 @@ import {
   type Transaction,
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
-import type { Suppression, SuppressionReason } from './schema.ts';
+import { toPredicate } from '../platform/postgres/predicate.ts';
+import type { Suppression, SuppressionReason, SuppressionScope } from './schema.ts';
 
 const upsertSuppressions = statement(
   'audience_upsert_suppressions',
-  `insert into suppressions as s (organization_id, channel, address_hash, address, reason, created_at)
-   select distinct on (organization_id, address_hash)
-     organization_id, $1, decode(address_hash, 'hex'), address, reason, $6
-   from unnest($2::uuid[], $3::text[], $4::text[], $5::text[])
-     as suppression (organization_id, address_hash, address, reason)
-   order by organization_id, address_hash
-   on conflict (organization_id, channel, address_hash) do update
+  `insert into suppressions as s (organization_id, channel, address_hash, address, reason, scope, created_at)
+   select distinct on (organization_id, address_hash, scope)
+     organization_id, $1, decode(address_hash, 'hex'), address, reason, scope, $7
+   from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[])
+     as suppression (organization_id, address_hash, address, reason, scope)
+   order by organization_id, address_hash, scope
+   on conflict (organization_id, channel, address_hash, scope) do update
    set
      reason = case when excluded.reason = 'unsubscribe' then s.reason else excluded.reason end,
      created_at = case when excluded.reason = 'unsubscribe' then s.created_at else excluded.created_at end,
@@ -33,6 +34,7 @@ export type SuppressionRow = {
   addressHash: Buffer;
   address: string | null;
   reason: SuppressionReason;
+  scope: SuppressionScope;
 };
 
 /**
@@ -52,14 +54,28 @@ export async function insertSuppressions(
     suppressions.map(({ addressHash }) => addressHash.toString('hex')),
     suppressions.map(({ address }) => address),
     suppressions.map(({ reason }) => reason),
+    suppressions.map(({ scope }) => scope),
     createdAt,
   ]);
 }
 
-const selectSuppressed = statement<{ position: number; kind: 'suppressed' | 'unreachable' }>(
+/**
+ * What an address is suppressed for: by its owner from campaigns alone (`unsubscribed`) or from everything (`opted_out`);
+ * since the medium does not reach it; or for any other reason, whatever its owner says.
+ */
+export type SuppressionKind = (typeof kindsByStrength)[number];
+
+const kindsByStrength = ['unsubscribed', 'unreachable', 'opted_out', 'suppressed'] as const;
+
+const selectSuppressed = statement<{ position: number; kind: SuppressionKind }>(
   'audience_select_suppressed',
   `select wanted.position,
-     case when s.reason = 'unreachable' and s.opted_out_at is null then s.reason else 'suppressed' end as kind
+     case
+       when s.scope = 'marketing' then 'unsubscribed'
+       when s.reason = 'unsubscribe' or (s.reason = 'unreachable' and s.opted_out_at is not null) then 'opted_out'
+       when s.reason = 'unreachable' then 'unreachable'
+       else 'suppressed'
+     end as kind
    from unnest($2::uuid[], $3::text[]) with ordinality as wanted (organization_id, address_hash, position)
    join suppressions s
      on s.organization_id = wanted.organization_id
@@ -69,18 +85,74 @@ const selectSuppressed = statement<{ position: number; kind: 'suppressed' | 'unr
 
 type HashedAddress = { organizationId: string; addressHash: Buffer };
 
-/** The indexes of those that are suppressed. */
+/** The indexes of those that are suppressed, each with the strongest of its kinds. */
 export async function findSuppressed(
   connection: Connection,
   channel: string,
   wanted: readonly HashedAddress[],
-): Promise<Map<number, 'suppressed' | 'unreachable'>> {
+): Promise<Map<number, SuppressionKind>> {
   const rows = await connection.rows(selectSuppressed, [
     channel,
     wanted.map(({ organizationId }) => organizationId),
     wanted.map(({ addressHash }) => addressHash.toString('hex')),
   ]);
-  return new Map(rows.map(({ position, kind }) => [position - 1, kind]));
+  const found = new Map<number, SuppressionKind>();
+  for (const { position, kind } of rows) {
+    const other = found.get(position - 1);
+    if (other === undefined || kindsByStrength.indexOf(kind) > kindsByStrength.indexOf(other))
+      found.set(position - 1, kind);
+  }
+  return found;
+}
+
+/** SQL: the suppression `s` is a word of the owner of its address. */
+const isOptOut = toPredicate(`s.reason = 'unsubscribe' or s.opted_out_at is not null`);
+
+const selectOptOuts = statement<{ position: number }>(
+  'audience_select_opt_outs',
+  `select distinct wanted.position::integer as position
+   from unnest($1::uuid[], $2::text[], $3::text[]) with ordinality
+     as wanted (organization_id, channel, address_hash, position)
+   cross join lateral (
+     select
+     from suppressions s
+     where s.organization_id = wanted.organization_id
+       and s.channel = wanted.channel
+       and s.address_hash = decode(wanted.address_hash, 'hex')
+       and ${isOptOut}
+     offset 0
+   ) found`,
+);
+
+/** The indexes of those whose owners have opted out, whatever its scope. Each is looked up by the primary key. */
+export async function findOptOuts(
+  connection: Connection,
+  wanted: readonly SuppressionKey[],
+): Promise<Set<number>> {
+  const rows = await connection.rows(selectOptOuts, keyColumns(wanted));
+  return new Set(rows.map(({ position }) => position - 1));
+}
+
+function keyColumns(keys: readonly SuppressionKey[]): unknown[] {
+  return [
+    keys.map(({ organizationId }) => organizationId),
+    keys.map(({ channel }) => channel),
+    keys.map(({ addressHash }) => addressHash.toString('hex')),
+  ];
+}
+
+/** Whether an organization knows of any opt-out, by suppressions_opt_outs. */
+export async function hasOptOuts(connection: Connection, organizationId: string): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `select
+       from suppressions s
+       where s.organization_id = $1 and ${isOptOut}
+       limit 1`,
+    ),
+    [organizationId],
+  );
+  return rows.length > 0;
 }
 
 const deleteAllUnreachable = statement(
@@ -100,12 +172,12 @@ const deleteAllUnreachable = statement(
      set reason = 'unsubscribe', created_at = s.opted_out_at, opted_out_at = null
      from lifted
      where s.organization_id = lifted.organization_id and s.channel = $1
-       and s.address_hash = lifted.address_hash and s.opted_out_at is not null
+       and s.address_hash = lifted.address_hash and s.scope = 'channel' and s.opted_out_at is not null
    )
    delete from suppressions s
    using lifted
    where s.organization_id = lifted.organization_id and s.channel = $1
-     and s.address_hash = lifted.address_hash and s.opted_out_at is null`,
+     and s.address_hash = lifted.address_hash and s.scope = 'channel' and s.opted_out_at is null`,
 );
 
 /** All but what their owners have said beside it. Locks nothing where nothing is found, in the order of the keys else. */
@@ -121,20 +193,22 @@ export async function deleteUnreachable(
   ]);
 }
 
-type SuppressionKey = { organizationId: string; channel: string; addressHash: Buffer };
+export type SuppressionKey = { organizationId: string; channel: Channel; addressHash: Buffer };
 
-/** All but what its owner has said beside it. False if there was nothing. */
+/** All but what its owner has said. False if there was nothing. */
 export async function deleteSuppression(connection: Connection, key: SuppressionKey): Promise<boolean> {
   const rows = await connection.rows(
     unpreparedStatement(
       `with kept as (
          update suppressions
          set reason = 'unsubscribe', created_at = opted_out_at, opted_out_at = null
-         where organization_id = $1 and channel = $2 and address_hash = $3 and opted_out_at is not null
+         where organization_id = $1 and channel = $2 and address_hash = $3 and scope = 'channel'
+           and opted_out_at is not null
          returning organization_id
        ), gone as (
          delete from suppressions
-         where organization_id = $1 and channel = $2 and address_hash = $3 and opted_out_at is null
+         where organization_id = $1 and channel = $2 and address_hash = $3 and scope = 'channel'
+           and reason <> 'unsubscribe' and opted_out_at is null
          returning organization_id
        )
        select organization_id from kept
@@ -146,43 +220,103 @@ export async function deleteSuppression(connection: Connection, key: Suppression
   return rows.length === 1;
 }
 
-/** What its owner has said, and nothing else. */
-export async function deleteOptOut(connection: Connection, key: SuppressionKey): Promise<void> {
-  await connection.rows(
+/**
+ * What its owner has said until then, of one scope or, if that is null, of any; and nothing else. Returns whether there
+ * was anything.
+ */
+export async function deleteOptOut(
+  connection: Connection,
+  key: SuppressionKey,
+  { scope, saidUntil }: { scope: SuppressionScope | null; saidUntil: Date | null },
+): Promise<boolean> {
+  const rows = await connection.rows(
     unpreparedStatement(
       `with kept as (
          update suppressions
          set opted_out_at = null
-         where organization_id = $1 and channel = $2 and address_hash = $3 and opted_out_at is not null
+         where organization_id = $1 and channel = $2 and address_hash = $3
+           and ($4::text is null or scope = $4)
+           and opted_out_at is not null and ($5::timestamptz is null or opted_out_at <= $5)
+         returning organization_id
+       ), gone as (
+         delete from suppressions
+         where organization_id = $1 and channel = $2 and address_hash = $3
+           and ($4::text is null or scope = $4)
+           and reason = 'unsubscribe' and ($5::timestamptz is null or created_at <= $5)
+         returning organization_id
        )
-       delete from suppressions
-       where organization_id = $1 and channel = $2 and address_hash = $3 and reason = 'unsubscribe'`,
+       select organization_id from kept
+       union all
+       select organization_id from gone`,
     ),
-    [key.organizationId, key.channel, key.addressHash],
+    [key.organizationId, key.channel, key.addressHash, scope, saidUntil],
+  );
+  return rows.length > 0;
+}
+
+export type ConsentGrant = { apiKeyId: string | null; grantedAt: Date };
+
+/** Only the last one is kept. */
+export async function upsertGrants(
+  connection: Connection,
+  keys: readonly SuppressionKey[],
+  { apiKeyId, grantedAt }: ConsentGrant,
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `insert into consent_grants (organization_id, channel, address_hash, api_key_id, granted_at)
+       select organization_id, channel, decode(address_hash, 'hex'), $4, $5
+       from unnest($1::uuid[], $2::text[], $3::text[]) as granted (organization_id, channel, address_hash)
+       order by organization_id, channel, address_hash
+       on conflict (organization_id, channel, address_hash) do update
+       set api_key_id = excluded.api_key_id, granted_at = excluded.granted_at`,
+    ),
+    [...keyColumns(keys), apiKeyId, grantedAt],
   );
 }
 
+export async function findGrant(connection: Connection, key: SuppressionKey): Promise<ConsentGrant | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ api_key_id: string | null; granted_at: Date }>(
+      `select api_key_id, granted_at
+       from consent_grants
+       where organization_id = $1 and channel = $2 and address_hash = $3`,
+    ),
+    [key.organizationId, key.channel, key.addressHash],
+  );
+  return row === undefined ? null : { apiKeyId: row.api_key_id, grantedAt: row.granted_at };
+}
+
+/** Of what is suppressed on the whole channel, and else of what its owner wants no campaigns by. */
 export async function findSuppression(
   connection: Connection,
   key: SuppressionKey,
 ): Promise<Suppression | null> {
   const [row] = await connection.rows(
-    unpreparedStatement<{
-      address: string | null;
-      reason: SuppressionReason;
-      created_at: Date;
-      opted_out_at: Date | null;
-    }>(
-      `select address, reason, created_at,
+    unpreparedStatement<SuppressionColumns>(
+      `select address, reason, scope, created_at,
          case when reason = 'unsubscribe' then created_at else opted_out_at end as opted_out_at
        from suppressions
-       where organization_id = $1 and channel = $2 and address_hash = $3`,
+       where organization_id = $1 and channel = $2 and address_hash = $3
+       order by scope
+       limit 1`,
     ),
     [key.organizationId, key.channel, key.addressHash],
   );
-  if (row === undefined) return null;
-  const { address, reason, created_at: createdAt, opted_out_at: optedOutAt } = row;
-  return { address, reason, createdAt, optedOutAt };
+  return row === undefined ? null : toSuppression(row);
+}
+
+type SuppressionColumns = {
+  address: string | null;
+  reason: SuppressionReason;
+  scope: SuppressionScope;
+  created_at: Date;
+  opted_out_at: Date | null;
+};
+
+function toSuppression(row: SuppressionColumns): Suppression {
+  const { address, reason, scope, created_at: createdAt, opted_out_at: optedOutAt } = row;
+  return { address, reason, scope, createdAt, optedOutAt };
 }
 
 export type ListedSuppression = Suppression & { channel: Channel; addressHash: Buffer; position: string };
@@ -197,33 +331,30 @@ export async function listSuppressions(
 ): Promise<ListedSuppression[]> {
   const { organizationId, channel, after, limit } = wanted;
   const rows = await connection.rows(
-    unpreparedStatement<{
-      address_hash: Buffer;
-      address: string | null;
-      reason: SuppressionReason;
-      created_at: Date;
-      opted_out_at: Date | null;
-      position: string;
-    }>(
+    unpreparedStatement<SuppressionColumns & { address_hash: Buffer; position: string }>(
       // The position keeps the microseconds that a Date has no room for.
-      `select address_hash, address, reason, created_at, created_at::text as position,
+      `select address_hash, address, reason, scope, created_at, created_at::text as position,
          case when reason = 'unsubscribe' then created_at else opted_out_at end as opted_out_at
        from suppressions
        where organization_id = $1 and channel = $2
          and ($3::timestamptz is null
-           or created_at <= $3 and (created_at < $3 or address_hash > decode($4, 'hex')))
-       order by created_at desc, address_hash
-       limit $5`,
+           or created_at <= $3 and (created_at < $3 or (address_hash, scope) > (decode($4, 'hex'), $5)))
+       order by created_at desc, address_hash, scope
+       limit $6`,
     ),
-    [organizationId, channel, after?.position ?? null, after?.addressHash.toString('hex') ?? null, limit],
+    [
+      organizationId,
+      channel,
+      after?.position ?? null,
+      after?.addressHash.toString('hex') ?? null,
+      after?.scope ?? null,
+      limit,
+    ],
   );
   return rows.map((row) => ({
     channel,
+    ...toSuppression(row),
     addressHash: row.address_hash,
-    address: row.address,
-    reason: row.reason,
-    createdAt: row.created_at,
-    optedOutAt: row.opted_out_at,
     position: row.position,
   }));
 }
@@ -254,6 +385,7 @@ export type StoredSuppression = {
   organizationId: string;
   channel: string;
   addressHash: Buffer;
+  scope: SuppressionScope;
   address: string | null;
 };
 
@@ -268,19 +400,21 @@ export async function readSuppressionBatch(
       organization_id: string;
       channel: string;
       address_hash: Buffer;
+      scope: SuppressionScope;
       address: string | null;
     }>(
-      `select organization_id, channel, address_hash, address
+      `select organization_id, channel, address_hash, scope, address
        from suppressions
        where $1::uuid is null
-         or (organization_id, channel, address_hash) > ($1, $2::text, decode($3::text, 'hex'))
-       order by organization_id, channel, address_hash
-       limit $4`,
+         or (organization_id, channel, address_hash, scope) > ($1, $2::text, decode($3::text, 'hex'), $4::text)
+       order by organization_id, channel, address_hash, scope
+       limit $5`,
     ),
     [
       after?.organizationId ?? null,
       after?.channel ?? null,
       after?.addressHash.toString('hex') ?? null,
+      after?.scope ?? null,
       limit,
     ],
   );
@@ -288,6 +422,7 @@ export async function readSuppressionBatch(
     organizationId: row.organization_id,
     channel: row.channel,
     addressHash: row.address_hash,
+    scope: row.scope,
     address: row.address,
   }));
 }
@@ -309,27 +444,28 @@ export async function moveSuppressions(
     unpreparedStatement(
       `with moved as (
          delete from suppressions s
-         using unnest($1::uuid[], $2::text[], $3::text[], $4::text[])
-           as move (organization_id, channel, old_hash, new_hash)
+         using unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[])
+           as move (organization_id, channel, old_hash, scope, new_hash)
          where s.organization_id = move.organization_id
            and s.channel = move.channel
            and s.address_hash = decode(move.old_hash, 'hex')
-         returning s.organization_id, s.channel, decode(move.new_hash, 'hex') as address_hash, s.address, s.reason,
-           s.created_at, s.opted_out_at
+           and s.scope = move.scope
+         returning s.organization_id, s.channel, decode(move.new_hash, 'hex') as address_hash, s.scope, s.address,
+           s.reason, s.created_at, s.opted_out_at
        ), merged as (
-         select organization_id, channel, address_hash, min(address) as address,
+         select organization_id, channel, address_hash, scope, min(address) as address,
            (array_agg(reason order by created_at) filter (where reason <> 'unsubscribe'))[1] as reason,
            min(created_at) filter (where reason <> 'unsubscribe') as created_at,
            min(case when reason = 'unsubscribe' then created_at else opted_out_at end) as opted_out_at
          from moved
-         group by organization_id, channel, address_hash
+         group by organization_id, channel, address_hash, scope
        )
        insert into suppressions as s
-         (organization_id, channel, address_hash, address, reason, created_at, opted_out_at)
-       select organization_id, channel, address_hash, address, coalesce(reason, 'unsubscribe'),
+         (organization_id, channel, address_hash, scope, address, reason, created_at, opted_out_at)
+       select organization_id, channel, address_hash, scope, address, coalesce(reason, 'unsubscribe'),
          coalesce(created_at, opted_out_at), case when reason is not null then opted_out_at end
        from merged
-       on conflict (organization_id, channel, address_hash) do update
+       on conflict (organization_id, channel, address_hash, scope) do update
        set
          reason = case
            when s.reason = 'unsubscribe' then excluded.reason
@@ -353,6 +489,7 @@ export async function moveSuppressions(
       moves.map(({ from }) => from.organizationId),
       moves.map(({ from }) => from.channel),
       moves.map(({ from }) => from.addressHash.toString('hex')),
+      moves.map(({ from }) => from.scope),
       moves.map(({ addressHash }) => addressHash.toString('hex')),
     ],
   );

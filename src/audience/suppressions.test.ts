@@ -63,6 +63,7 @@ test('what is suppressed keeps its first reason', async () => {
   ).toEqual({
     address: 'first@example.com',
     reason: 'complaint',
+    scope: 'channel',
     createdAt: new Date(atMs),
     optedOutAt: null,
   });
@@ -83,6 +84,7 @@ describe('what the owner of an address says of it', () => {
     expect(await readSuppression(database, tools, 'email', address)).toEqual({
       address: 'owner@example.com',
       reason: 'operator',
+      scope: 'channel',
       createdAt: new Date(atMs),
       optedOutAt: new Date(atMs),
     });
@@ -95,12 +97,11 @@ describe('what the owner of an address says of it', () => {
     expect([await reasonLeft(), await lift()]).toEqual([null, false]);
   });
 
-  test('alone is taken back, or lifted by the operator', async () => {
+  test('alone is taken back, and not lifted with what else suppresses the address', async () => {
     await suppress(address.address, 'unsubscribe');
+    expect([await lift(), await reasonLeft()]).toEqual([false, 'unsubscribe']);
     await takeBack();
     expect(await reasonLeft()).toBeNull();
-    await suppress(address.address, 'unsubscribe');
-    expect([await lift(), await reasonLeft()]).toEqual([true, null]);
   });
 });
 
@@ -155,7 +156,7 @@ test('an address is erased on every channel, of its organization alone, and stay
   );
   expect(readable).toEqual([{ organization_id: other }]);
   expect(await findSuppressed(database, tools, 'sms', [{ organizationId: own, address }])).toEqual(
-    new Map([[0, 'suppressed']]),
+    new Map([[0, 'opted_out']]),
   );
 });
 

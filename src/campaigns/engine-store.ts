@@ -293,7 +293,7 @@ export function judgedCandidates(
       left join (
         select distinct address
         from suppressions
-        where organization_id = $1 and channel = $2 and address is not null
+        where organization_id = $1 and channel = $2 and scope = 'channel' and address is not null
       ) s on s.address = ${key}
       where not exists (
         select

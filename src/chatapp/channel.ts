@@ -73,6 +73,7 @@ export const chatAppChannel: MessageChannel = {
   refreshStatus: defineMessageStatus('chatapp', chatAppStatusOfRecipients),
   objections: {
     findBarred: (connection, contacts) => findBarredContacts(connection, 'chatapp', contacts),
+    askedForCategory: 'authentication',
     isSimulatedSuppression: () => false,
   },
 };

@@ -1,26 +1,16 @@
-import {
-  addSuppressions,
-  findConsentHolder,
-  readSuppression,
-  setConsent,
-  type SuppressionTools,
-  takeBackOptOut,
-} from '../audience/audience.ts';
-import { type Clock, now } from '../platform/clock.ts';
-import type { NewId } from '../platform/ids.ts';
+import { findOptOuts, optIn, optOut, type OptOutTools, readSuppression } from '../audience/audience.ts';
+import { now } from '../platform/clock.ts';
 import { type Connection, type Transaction, unpreparedStatement } from '../platform/postgres/database.ts';
 
 /**
  * What a person chooses in the chat app. STOP opts the number out of everything, as with texts, and START takes that back.
- * What the app itself offers is against marketing alone: it withdraws the consent of the contact, which campaigns ask
- * for, and to resume gives it back only if nothing but this had withdrawn it.
+ * What the app itself offers is against marketing alone: it opts the number out of campaigns, and to resume takes that
+ * back only if nothing but this had withdrawn the consent.
  *
  * Choices are told late, twice and in any order, so that each has the time at which it was made: an older one than what
  * is stored changes nothing.
  */
-export type ChoiceTools = SuppressionTools & ConsentTools;
-
-type ConsentTools = { clock: Clock; newId: NewId };
+export type ChoiceTools = OptOutTools;
 
 export type Choice = {
   organizationId: string;
@@ -45,15 +35,15 @@ export async function makeChoice(
 }
 
 async function obeyKeyword(transaction: Transaction, tools: ChoiceTools, choice: Choice): Promise<boolean> {
-  const { organizationId, address } = choice;
+  const { organizationId, address, at } = choice;
   const number = { organizationId, address };
-  if (choice.choice === 'stop')
-    await addSuppressions(transaction, tools, 'chatapp', [{ ...number, reason: 'unsubscribe' }]);
-  else await takeBackOptOut(transaction, tools, 'chatapp', number);
-  const consent = choice.choice === 'stop' ? 'unsubscribed' : 'subscribed';
-  const hasChanged = await changeConsent(transaction, tools, number, consent);
+  const contact =
+    choice.choice === 'stop'
+      ? await optOut(transaction, tools, 'chatapp', number, { scope: 'channel', at })
+      : // What a deletion has forgotten of the times of choices, the opt-out itself still knows.
+        (await optIn(transaction, tools, 'chatapp', number, { saidUntil: at })).contact;
   await saveChoice(transaction, choice, false);
-  return hasChanged;
+  return contact === 'changed';
 }
 
 async function obeyPreference(
@@ -62,47 +52,49 @@ async function obeyPreference(
   choice: Choice,
   hadWithdrawn: boolean,
 ): Promise<boolean> {
-  const { organizationId, address } = choice;
+  const { organizationId, address, at } = choice;
   const number = { organizationId, address };
-  let hasChanged = false;
-  if (choice.choice === 'stop') hasChanged = await changeConsent(transaction, tools, number, 'unsubscribed');
-  else if (hadWithdrawn && !(await hasSaidStop(transaction, tools, number)))
-    hasChanged = await changeConsent(transaction, tools, number, 'subscribed');
-  await saveChoice(transaction, choice, choice.choice === 'stop' && (hasChanged || hadWithdrawn));
+  if (choice.choice === 'stop') return withdraw(transaction, tools, choice, hadWithdrawn);
+  const isResumed = hadWithdrawn && !(await hasSaidStop(transaction, tools, number));
+  const hasChanged =
+    isResumed &&
+    (await optIn(transaction, tools, 'chatapp', number, { saidUntil: at })).contact === 'changed';
+  await saveChoice(transaction, choice, false);
   return hasChanged;
+}
+
+/** Nothing else had withdrawn the consent if no opt-out was there before. */
+async function withdraw(
+  transaction: Transaction,
+  tools: ChoiceTools,
+  choice: Choice,
+  hadWithdrawn: boolean,
+): Promise<boolean> {
+  const { organizationId, address, at } = choice;
+  const number = { organizationId, address };
+  const before = await readSuppression(transaction, tools, 'chatapp', number);
+  const contact = await optOut(transaction, tools, 'chatapp', number, { scope: 'marketing', at });
+  await saveChoice(transaction, choice, hadWithdrawn || (before?.optedOutAt ?? null) === null);
+  return contact === 'changed';
 }
 
 type Address = { organizationId: string; address: string };
 
 async function hasSaidStop(transaction: Transaction, tools: ChoiceTools, number: Address): Promise<boolean> {
   const suppression = await readSuppression(transaction, tools, 'chatapp', number);
-  return (suppression?.optedOutAt ?? null) !== null;
-}
-
-async function changeConsent(
-  transaction: Transaction,
-  { clock, newId }: ConsentTools,
-  { organizationId, address }: Address,
-  consent: 'subscribed' | 'unsubscribed',
-): Promise<boolean> {
-  const holder = await findConsentHolder(transaction, 'chatapp', { organizationId, addressKey: address });
-  if (holder === null) return false;
-  const change = { channel: 'chatapp', consent, at: now(clock) } as const;
-  return (await setConsent({ transaction, newId }, holder.contact, change)) === 'changed';
+  return suppression?.scope === 'channel' && suppression.optedOutAt !== null;
 }
 
 /** As a refusal says that a person has done at some time. Behind the wall of the organization. */
 export async function stopMarketing(
   transaction: Transaction,
-  tools: ConsentTools,
+  tools: ChoiceTools,
   number: Address,
 ): Promise<boolean> {
   const at = now(tools.clock);
   const choice: Choice = { ...number, subject: 'marketing', choice: 'stop', at };
   const before = await lockChoice(transaction, choice);
-  const hasChanged = await changeConsent(transaction, tools, number, 'unsubscribed');
-  await saveChoice(transaction, choice, hasChanged || (before?.withdrew_consent ?? false));
-  return hasChanged;
+  return withdraw(transaction, tools, choice, before?.withdrew_consent ?? false);
 }
 
 /** Carries what was said from a number to the next one of the same person. */
@@ -111,9 +103,12 @@ export async function moveChoices(
   tools: ChoiceTools,
   { organizationId, from, to, at }: { organizationId: string; from: string; to: string; at: Date },
 ): Promise<boolean> {
-  if (from === to || !(await hasSaidStop(transaction, tools, { organizationId, address: from })))
-    return false;
-  return makeChoice(transaction, tools, { organizationId, address: to, subject: 'all', choice: 'stop', at });
+  if (from === to) return false;
+  const old = { organizationId, address: from };
+  const optedOut = await findOptOuts(transaction, tools, [{ ...old, channel: 'chatapp' }]);
+  if (optedOut.size === 0) return false;
+  const subject = (await hasSaidStop(transaction, tools, old)) ? 'all' : 'marketing';
+  return makeChoice(transaction, tools, { organizationId, address: to, subject, choice: 'stop', at });
 }
 
 /** Whether the last that a person has set in the app itself is that they want no marketing. Behind the wall. */

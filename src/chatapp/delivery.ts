@@ -1,5 +1,5 @@
 import { LRUCache } from 'lru-cache';
-import { findUnwillingContacts } from '../audience/audience.ts';
+import { findOptOuts, findUnwillingContacts, type SuppressionTools } from '../audience/audience.ts';
 import type {
   ChatAppAccount,
   ChatAppFailure,
@@ -44,7 +44,6 @@ import type { Database, Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import { chatAppChannel, codePolicy } from './channel.ts';
 import type { HandOffFinding } from './findings.ts';
-import { findUnwillingForMarketing } from './marketing-consent.ts';
 import {
   type CompiledParameters,
   compileParameters,
@@ -216,7 +215,7 @@ async function look(session: ChatAppSession, jobs: readonly Job[]): Promise<void
         budgets: await loadBudgets(tools, transaction, organizationIds),
         bars: new Map([
           ...(await findBars(transaction, wanted)),
-          ...(await findMarketingBars(transaction, wanted, found)),
+          ...(await findMarketingBars(tools, transaction, wanted, found)),
         ]),
       };
     },
@@ -277,27 +276,33 @@ async function findBars(transaction: Transaction, wanted: readonly Wanted[]): Pr
     named.map(({ contact }) => contact),
   );
   return new Map(
-    named.flatMap(({ job }, index) => {
-      const bar = bars.get(index);
-      return bar === undefined ? [] : [[job, bar] as const];
-    }),
+    named.flatMap(({ job }, index) =>
+      // To have unsubscribed keeps campaigns out, and what is marketing to the provider.
+      bars.get(index) === 'contact_deleted' ? [[job, 'contact_deleted'] as const] : [],
+    ),
   );
 }
 
-/** Of messages to a number, which are marketing since the provider has moved their template, and were not accepted as that. */
+/** Of messages that are marketing since the provider has moved their template, and were not accepted as that. */
 async function findMarketingBars(
+  tools: SuppressionTools,
   transaction: Transaction,
   wanted: readonly Wanted[],
   templates: ReadonlyMap<string, ChatTemplate>,
 ): Promise<Map<Job, DropReason>> {
-  const moved = wanted.filter(({ job: { organizationId, isCampaign }, message: { stored, contactId } }) => {
+  const moved = wanted.filter(({ job: { organizationId, isCampaign }, message: { stored } }) => {
     const template = templates.get(keyOf(organizationId, stored.template_id));
     const isOwnMarketing = isCampaign || stored.category === 'marketing';
-    return !isOwnMarketing && contactId === null && (template?.marketingFrom ?? null) !== null;
+    return !isOwnMarketing && (template?.marketingFrom ?? null) !== null;
   });
-  const unwilling = await findUnwillingForMarketing(
+  const unwilling = await findOptOuts(
     transaction,
-    moved.map(({ job: { organizationId, addressKey } }) => ({ organizationId, address: addressKey })),
+    tools,
+    moved.map(({ job: { organizationId, addressKey: address } }) => ({
+      organizationId,
+      channel: 'chatapp' as const,
+      address,
+    })),
   );
   return new Map(
     moved.flatMap(({ job }, index) => (unwilling.has(index) ? [[job, 'unsubscribed'] as const] : [])),

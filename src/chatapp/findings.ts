@@ -14,7 +14,7 @@ import { groupBy } from '../platform/grouping.ts';
 import type { NewId } from '../platform/ids.ts';
 import { type Transaction, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
-import { stopMarketing } from './choices.ts';
+import { type ChoiceTools, stopMarketing } from './choices.ts';
 import { keepPeople, listNamesOf } from './people.ts';
 import { markUnreachable, noteReached } from './unreachable.ts';
 
@@ -111,7 +111,7 @@ function listUnreachable(found: readonly Found[]): string[] {
 
 async function stopFor(
   transaction: Transaction,
-  tools: { clock: Clock; newId: NewId },
+  tools: ChoiceTools,
   found: readonly Found[],
 ): Promise<boolean> {
   const stopped = new Set(

@@ -1,6 +1,6 @@
 import {
   findAddressOf,
-  findUnwillingContacts,
+  findOptOuts,
   readSuppression,
   refuseReference,
   resolveContact,
@@ -14,7 +14,6 @@ import type { ScopedKey } from '../platform/http/idempotency.ts';
 import { now } from '../platform/clock.ts';
 import { isUuid } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
-import { findUnwillingForMarketing } from './marketing-consent.ts';
 import { findParameterIssues, takeCode } from './parameters.ts';
 import type { ChatAppSendBody } from './schema.ts';
 import type { StoredChatAppContent, StoredChatAppDetails } from './stored.ts';
@@ -32,8 +31,8 @@ export type ChatAppRecipient = { to: string; contactId: string | null };
  * Turns a request into a submission, or into the error of the rule that it breaks. Checks that need the plan come later
  * (accept.ts).
  *
- * A number is asked whether it has opted out, as with texts. A contact is also asked for its consent: whoever names a
- * person is held to what the person has said, wherever it was said.
+ * Whoever has opted out of everything gets nothing but the codes that they ask for, whether the request names a number or
+ * a contact. To want no campaigns keeps out what the provider charges as marketing.
  */
 export async function prepareChatApp(
   transaction: Transaction,
@@ -53,8 +52,10 @@ export async function prepareChatApp(
   const issues = findParameterIssues(template.content, parameters);
   if (issues.length > 0) return new PublicError(validationError, issues.join(', '));
   const hasObjected =
-    (await hasOptedOut(transaction, tools, organizationId, recipient)) ||
-    (template.marketingFrom !== null && (await wantsNoMarketing(transaction, organizationId, recipient)));
+    (template.category !== 'authentication' &&
+      (await hasOptedOut(transaction, tools, organizationId, recipient))) ||
+    (template.marketingFrom !== null &&
+      (await wantsNoMarketing(transaction, tools, organizationId, recipient)));
   if (hasObjected) return new PublicError(forbidden, 'The recipient has opted out of chat-app messages.');
   return submitChatApp({ organizationId, recipient, template, parameters, idempotencyKey });
 }
@@ -118,23 +119,21 @@ async function hasOptedOut(
   transaction: Transaction,
   tools: SuppressionTools,
   organizationId: string,
-  { to, contactId }: ChatAppRecipient,
+  { to }: ChatAppRecipient,
 ): Promise<boolean> {
   const suppression = await readSuppression(transaction, tools, 'chatapp', { organizationId, address: to });
-  if ((suppression?.optedOutAt ?? null) !== null) return true;
-  if (contactId === null) return false;
-  const unwilling = await findUnwillingContacts(transaction, 'chatapp', [{ organizationId, id: contactId }]);
-  return unwilling.size > 0;
+  return suppression?.scope === 'channel' && suppression.optedOutAt !== null;
 }
 
 /** What the provider charges as marketing goes to nobody who has refused it, however the message names the person. */
 async function wantsNoMarketing(
   transaction: Transaction,
+  tools: SuppressionTools,
   organizationId: string,
   { to }: ChatAppRecipient,
 ): Promise<boolean> {
-  const numbers = [{ organizationId, address: to }];
-  return (await findUnwillingForMarketing(transaction, numbers)).size > 0;
+  const numbers = [{ organizationId, channel: 'chatapp' as const, address: to }];
+  return (await findOptOuts(transaction, tools, numbers)).size > 0;
 }
 
 /** A message that is ready to be sent to one number. */

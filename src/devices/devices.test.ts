@@ -393,7 +393,6 @@ test('what is looked up is looked up in an index by all that is known of it, als
   const token = { platform: 'android' as const, tokenSha256: randomBytes(32) };
   await store.lockConcernedDevices(collecting, own, { installationIds: [], tokens: [token] });
   await store.findDeadTokens(collecting, own, [token]);
-  await store.countActiveDevices(collecting, own, []);
   await store.releaseTokens(collecting, own, []);
   await store.findTargets(collecting, []);
   await store.findDevices(collecting, []);

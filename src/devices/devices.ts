@@ -1,8 +1,9 @@
-import { insertContactChange } from '../audience/audience.ts';
+import { insertContactChange, type SuppressionTools } from '../audience/audience.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Connection, Transaction } from '../platform/postgres/database.ts';
+import { forgetDeviceOptOuts } from './device-opt-outs.ts';
 import type { ApnsEnvironment, DeviceStatus } from './schema.ts';
 import * as store from './store.ts';
 import type { ContactOfDevices, DeadToken, DeviceKey, MisplacedToken, ReachedDevice } from './store.ts';
@@ -150,13 +151,14 @@ export async function correctEnvironments(
 
 /** A contact has said through the API that it wants pushes: its devices are opted out no more. */
 export async function liftOptOuts(
-  tools: { clock: Clock },
+  tools: SuppressionTools,
   transaction: Transaction,
   contact: { organizationId: string; id: string },
 ): Promise<void> {
-  await store.liftOptOuts(transaction, {
+  const lifted = await store.liftOptOuts(transaction, {
     organizationId: contact.organizationId,
     contactId: contact.id,
     at: now(tools.clock),
   });
+  await forgetDeviceOptOuts(transaction, tools, contact.organizationId, lifted);
 }

@@ -1,6 +1,7 @@
 import type { NewId } from '../platform/ids.ts';
 import { generateDeviceSecret } from './device-secret.ts';
-import { devicesMax, type RetiredStatus } from './schema.ts';
+import { traceOfInstallation, traceOfToken } from './device-opt-outs.ts';
+import type { RetiredStatus } from './schema.ts';
 import type { DeviceRow, TokenKey } from './store.ts';
 
 /**
@@ -8,7 +9,9 @@ import type { DeviceRow, TokenKey } from './store.ts';
  *
  * - A device is `REVOKED` as long as it is opted out. A logout is undone when another contact registers there. An opt-out
  *   is not, and it follows its token to another installation, so that nobody has to opt out twice.
+ *   An opt-out also outlives the device that it was said on (`device-opt-outs.ts`).
  * - Else it is retired as long as its token is one that was refused for good, and `ACTIVE` otherwise.
+ * - A contact has `devicesMax` active devices at most. One more replaces the one that was silent longest.
  * - A token is that of the installation which gave it last. The one that had it is left without one, and `EXPIRED`.
  */
 
@@ -44,14 +47,14 @@ export type RegisteredDevice = {
   isSuppressed: boolean;
 };
 
-export type PlannedOutcome = RegisteredDevice | { kind: 'too_many_devices' };
+export type PlannedOutcome = RegisteredDevice;
 
 /** What the registrations may concern, as it was locked. */
 export type PresentDevices = {
   devices: readonly DeviceRow[];
   deadTokens: readonly (TokenKey & { status: RetiredStatus })[];
-  /** By contact. */
-  activeCounts: ReadonlyMap<string, number>;
+  /** What is known of devices on which somebody has opted out, and which are gone. */
+  optedOut: ReadonlySet<string>;
 };
 
 export type RegistrationPlan = {
@@ -81,13 +84,10 @@ export function planRegistrations(
   const deaths = new Map(
     present.deadTokens.map((dead) => [joinTokenKey(dead.platform, dead.tokenSha256), dead.status]),
   );
-  const activeCounts = new Map(present.activeCounts);
   const written = new Map<string, DeviceRow>();
 
   const put = (device: DeviceRow) => {
     const replaced = byInstallation.get(device.installation_id);
-    if (replaced?.status === 'ACTIVE') addTo(activeCounts, replaced.contact_id, -1);
-    if (device.status === 'ACTIVE') addTo(activeCounts, device.contact_id, 1);
     const freed = replaced === undefined ? null : tokenKeyOf(replaced);
     if (freed !== null && byToken.get(freed) === device.installation_id) byToken.delete(freed);
     const taken = tokenKeyOf(device);
@@ -105,15 +105,11 @@ export function planRegistrations(
         ? undefined
         : byInstallation.get(holderId);
     const death = deaths.get(token);
-    const revocation = findRevocation(registration, known, holder);
+    const revocation =
+      findRevocation(registration, known, holder) ??
+      (isOptedOut(present.optedOut, registration, { known, holder }) ? 'opt_out' : null);
     const status = revocation === null ? (death ?? 'ACTIVE') : 'REVOKED';
 
-    if (status === 'ACTIVE') {
-      const { contact_id: contactId } = registration;
-      const given = [known, holder].filter((one) => one?.status === 'ACTIVE' && one.contact_id === contactId);
-      const others = (activeCounts.get(contactId) ?? 0) - given.length;
-      if (others >= devicesMax) return { kind: 'too_many_devices' };
-    }
     if (holder !== undefined) {
       put({
         ...holder,
@@ -172,6 +168,17 @@ function findRevocation(
   return isUndone ? null : known.revoked_by;
 }
 
+/** Asked where no device is there that would know. */
+function isOptedOut(
+  optedOut: ReadonlySet<string>,
+  registration: Registration,
+  { known, holder }: { known: DeviceRow | undefined; holder: DeviceRow | undefined },
+): boolean {
+  if (known === undefined && optedOut.has(traceOfInstallation(registration))) return true;
+  const hadToken = known?.token_sha256?.equals(registration.token_sha256) === true;
+  return holder === undefined && !hadToken && optedOut.has(traceOfToken(registration) ?? '');
+}
+
 function requireSecret(known: DeviceRow | undefined): Buffer {
   if (known === undefined) throw new Error('a new device has a secret of its own');
   return known.secret_sha256;
@@ -200,8 +207,4 @@ function tokenKeyOf({ platform, token_sha256: digest }: DeviceRow): string | nul
 
 function joinTokenKey(platform: string, digest: Buffer): string {
   return `${platform} ${digest.toString('base64')}`;
-}
-
-function addTo(counts: Map<string, number>, key: string, amount: number): void {
-  counts.set(key, (counts.get(key) ?? 0) + amount);
 }

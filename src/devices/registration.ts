@@ -15,7 +15,8 @@ import {
   type Transaction,
   violatedIndex,
 } from '../platform/postgres/database.ts';
-import { sha256 } from '../platform/secrets.ts';
+import { type Secrets, sha256 } from '../platform/secrets.ts';
+import { findDeviceOptOuts, keepDeviceOptOuts } from './device-opt-outs.ts';
 import { findPublicParts, lockCredentials, type PublicParts } from './credential-store.ts';
 import { type PlannedOutcome, planRegistrations, type Registration } from './registration-plan.ts';
 import type { Platform, RegistrationBody } from './schema.ts';
@@ -26,6 +27,7 @@ export type RegistrationTools = {
   database: Database;
   clock: Clock;
   newId: NewId;
+  secrets: Secrets;
 };
 
 export type RegistrationOutcome =
@@ -113,25 +115,28 @@ async function lockFound(
 }
 
 async function writeRegistrations(
-  { clock, newId }: RegistrationTools,
-  transaction: Connection,
+  tools: RegistrationTools,
+  transaction: Transaction,
   organizationId: string,
   registrations: readonly Registration[],
 ): Promise<{ outcomes: PlannedOutcome[]; hasChanged: boolean }> {
   if (registrations.length === 0) return { outcomes: [], hasChanged: false };
+  const { clock, newId } = tools;
+  const at = now(clock);
   const tokens = registrations.map(({ platform, token_sha256 }) => ({ platform, tokenSha256: token_sha256 }));
   const contactIds = [...new Set(registrations.map(({ contact_id }) => contact_id))];
   const installationIds = registrations.map(({ installation_id }) => installation_id);
-  const [devices, deadTokens, activeCounts] = await Promise.all([
+  const [devices, deadTokens] = await Promise.all([
     store.lockConcernedDevices(transaction, organizationId, { installationIds, tokens }),
     store.findDeadTokens(transaction, organizationId, tokens),
-    store.countActiveDevices(transaction, organizationId, contactIds),
   ]);
-  const plan = planRegistrations(
-    { newId, at: now(clock) },
-    { devices, deadTokens, activeCounts },
-    registrations,
+  const optedOut = await findDeviceOptOuts(
+    transaction,
+    tools,
+    organizationId,
+    listStrangers(registrations, devices),
   );
+  const plan = planRegistrations({ newId, at }, { devices, deadTokens, optedOut }, registrations);
   const { releasedIds, written, changedContactIds } = plan;
   await Promise.all([
     ...(releasedIds.length > 0 ? [store.releaseTokens(transaction, organizationId, releasedIds)] : []),
@@ -140,7 +145,35 @@ async function writeRegistrations(
       ? [insertContactChange(transaction, { organizationId, id: newId(), contactIds: changedContactIds })]
       : []),
   ]);
-  return { outcomes: plan.outcomes, hasChanged: changedContactIds.length > 0 };
+  await keepDeviceOptOuts(
+    transaction,
+    tools,
+    organizationId,
+    written.filter(({ revoked_by: revokedBy }) => revokedBy === 'opt_out'),
+  );
+  // After the new ones, which have just been heard of.
+  const retiredIds = await store.retireSilent(transaction, { organizationId, contactIds, at });
+  const isRetired = new Set(retiredIds);
+  return {
+    outcomes: plan.outcomes.map((outcome) =>
+      isRetired.has(outcome.device.id)
+        ? { ...outcome, device: { ...outcome.device, status: 'EXPIRED' as const } }
+        : outcome,
+    ),
+    hasChanged: changedContactIds.length > 0,
+  };
+}
+
+/** Those whose installation or token is new here. An app that starts again, as it was, is asked about nothing. */
+function listStrangers(
+  registrations: readonly Registration[],
+  devices: readonly store.DeviceRow[],
+): Registration[] {
+  const known = new Map(devices.map((device) => [device.installation_id, device]));
+  return registrations.filter(({ installation_id: id, token_sha256: digest }) => {
+    const device = known.get(id);
+    return device?.token_sha256?.equals(digest) !== true;
+  });
 }
 
 function takeNext(outcomes: Iterator<PlannedOutcome, undefined>): PlannedOutcome {

@@ -14,6 +14,8 @@ import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { listOf } from '../platform/http/shapes.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Database } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
+import { keepDeviceOptOuts } from './device-opt-outs.ts';
 import { registerDevices, type RegistrationOutcome } from './registration.ts';
 import type { RegisteredDevice } from './registration-plan.ts';
 import { readRegistrations, type ReadRegistration } from './registration-body.ts';
@@ -39,6 +41,7 @@ export type DeviceRouteTools = {
   database: Database;
   clock: Clock;
   newId: NewId;
+  secrets: Secrets;
   /** Told after every change that segments may depend on. */
   onChanged: () => void;
 };
@@ -46,11 +49,11 @@ export type DeviceRouteTools = {
 const bulkBodyBytesMax = 10 * 1_048_576;
 
 export function deviceRoutes(tools: DeviceRouteTools): Route[] {
-  const { database, clock, newId, onChanged } = tools;
+  const { database, clock, newId, secrets, onChanged } = tools;
   const tag = 'Push devices';
   const register = async (organizationId: string, bodies: readonly RegistrationBody[]) => {
     const { outcomes, hasChanged } = await registerDevices(
-      { database, clock, newId },
+      { database, clock, newId, secrets },
       organizationId,
       bodies,
     );
@@ -69,7 +72,7 @@ export function deviceRoutes(tools: DeviceRouteTools): Route[] {
         'To be called at every start of an app: what the installation is now replaces what it was. The contact must exist, ' +
         'and is named by `contact_id` alone or by other identifiers. An installation that another contact signs in on is ' +
         'that contact’s from then on. A token belongs to the installation that gave it last. ' +
-        `A contact has at most ${devicesMax} active devices.`,
+        `A contact has at most ${devicesMax} active devices: one more replaces the one that registered longest ago, which becomes \`EXPIRED\`.`,
       body: registrationBody,
       success: { statusCode: 200, schema: registrationRecord, when: 'The device as it is now.' },
       errors: [badRequest, notFound],
@@ -124,6 +127,8 @@ export function deviceRoutes(tools: DeviceRouteTools): Route[] {
             at: now(clock),
           });
           if (revoked !== null) {
+            if (revoked.revoked_by === 'opt_out')
+              await keepDeviceOptOuts(transaction, { clock, secrets }, organizationId, [revoked]);
             const contactIds = [revoked.contact_id];
             await insertContactChange(transaction, { organizationId, id: newId(), contactIds });
           }
@@ -172,11 +177,6 @@ function toError(outcome: Exclude<RegistrationOutcome, { kind: 'registered' }>):
       return new PublicError(
         badRequest,
         `Push is not set up for ${outcome.platform}: have the operator run "push credentials" for this organization.`,
-      );
-    case 'too_many_devices':
-      return new PublicError(
-        validationError,
-        `The contact has ${devicesMax} active devices, and can have no more. Keep the installation id of an app, so that it is not registered as another one.`,
       );
   }
 }

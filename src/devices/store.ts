@@ -128,25 +128,33 @@ export async function findDeadTokens(
   return rows.map((row) => ({ platform: row.platform, tokenSha256: row.token_sha256, status: row.status }));
 }
 
-const countActive = statement<{ contact_id: string; count: number }>(
-  'devices_count_active',
-  `select given.contact_id, active.count::integer as count
+const retireSilentOnes = statement<{ id: string }>(
+  'devices_retire_silent',
+  `update devices d
+   set status = 'EXPIRED', updated_at = $3
    from unnest($2::uuid[]) as given (contact_id)
    cross join lateral (
-     select count(*)
-     from devices d
-     where d.organization_id = $1 and d.contact_id = given.contact_id and d.status = 'ACTIVE'
-   ) active`,
+     select silent.id
+     from devices silent
+     where silent.organization_id = $1 and silent.contact_id = given.contact_id and silent.status = 'ACTIVE'
+     order by silent.registered_at desc, silent.id desc
+     offset ${devicesMax}
+     for no key update
+   ) silent
+   where d.organization_id = $1 and d.id = silent.id
+   returning d.id`,
 );
 
-/** How many active devices each of the contacts has; reads devices_contact. */
-export async function countActiveDevices(
-  connection: Connection,
-  organizationId: string,
-  contactIds: readonly string[],
-): Promise<Map<string, number>> {
-  const rows = await connection.rows(countActive, [organizationId, contactIds]);
-  return new Map(rows.map((row) => [row.contact_id, row.count]));
+/**
+ * Retires what the contacts, which must be locked, have beyond `devicesMax` active devices: those that registered
+ * longest ago. Returns their ids. Reads devices_contact.
+ */
+export async function retireSilent(
+  transaction: Connection,
+  { organizationId, contactIds, at }: { organizationId: string; contactIds: readonly string[]; at: Date },
+): Promise<string[]> {
+  const rows = await transaction.rows(retireSilentOnes, [organizationId, contactIds, at]);
+  return rows.map(({ id }) => id);
 }
 
 const release = statement(
@@ -265,14 +273,14 @@ export async function revokeDevice(
 
 /**
  * Lifts the opt-outs of a contact's devices. One that was revoked by a wish gets pushes again at once, if its token
- * still does; one on which the contact signed out waits for its next registration.
+ * still does; one on which the contact signed out waits for its next registration. Returns them.
  */
 export async function liftOptOuts(
   transaction: Connection,
   contact: { organizationId: string; contactId: string; at: Date },
-): Promise<void> {
-  await transaction.rows(
-    unpreparedStatement(
+): Promise<Pick<DeviceRow, 'installation_id' | 'platform' | 'token_sha256'>[]> {
+  return transaction.rows(
+    unpreparedStatement<Pick<DeviceRow, 'installation_id' | 'platform' | 'token_sha256'>>(
       `update devices d
        set opted_out = false, updated_at = $3,
          revoked_by = case d.revoked_by when 'logout' then 'logout' end,
@@ -289,7 +297,8 @@ export async function liftOptOuts(
              'ACTIVE'
            )
          end
-       where d.organization_id = $1 and d.contact_id = $2 and d.opted_out`,
+       where d.organization_id = $1 and d.contact_id = $2 and d.opted_out
+       returning d.installation_id, d.platform, d.token_sha256`,
     ),
     [contact.organizationId, contact.contactId, contact.at],
   );

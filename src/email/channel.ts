@@ -79,6 +79,7 @@ export const emailChannel: MessageChannel = {
   refreshStatus: defineMessageStatus('email', emailStatusOfRecipients),
   objections: {
     findBarred: (connection, contacts) => findBarredContacts(connection, 'email', contacts),
+    askedForCategory: null,
     isSimulatedSuppression,
   },
 };

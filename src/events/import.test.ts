@@ -16,6 +16,7 @@ import {
 import { computeNext, followChanges } from '../segments/membership.ts';
 import { createSegment } from '../segments/segments.ts';
 import { createDefinition } from './definitions.ts';
+import { createSecrets } from '../platform/secrets.ts';
 import { type EventImportOutcome, importEvents } from './import.ts';
 
 let address: DatabaseAddress;
@@ -41,6 +42,7 @@ const tools = (through = database) => ({
     after: (_delayMs: number, callback: () => void) => systemClock.after(0, callback),
   },
   newId: createIds(systemClock),
+  secrets: createSecrets('a secret of the tests, and of nothing else'),
   onContactsChanged: () => {
     told += 1;
   },

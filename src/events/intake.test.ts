@@ -226,16 +226,22 @@ describe('many at once', () => {
   }
 
   function findOrMakeContact(model: Model, organization: Organization, reference: ContactReference): number {
-    for (const field of ['external_id', 'email', 'phone_number'] as const) {
-      const index = model.contacts.findIndex(
+    const fields = ['external_id', 'email', 'phone_number'] as const;
+    const ownerOf = (field: (typeof fields)[number]) =>
+      model.contacts.findIndex(
         (contact) =>
           contact.organization === organization &&
           reference[field] !== undefined &&
           contact[field] === reference[field],
       );
-      if (index !== -1) return index;
+    const owners = fields.map(ownerOf);
+    const found = owners.find((index) => index !== -1);
+    if (found === undefined) return model.contacts.push({ organization, ...reference }) - 1;
+    for (const [rank, field] of fields.entries()) {
+      const given = reference[field];
+      if (given !== undefined && owners[rank] === -1) model.contacts[found]![field] ??= given;
     }
-    return model.contacts.push({ organization, ...reference }) - 1;
+    return found;
   }
 
   const reference = fc

@@ -1,7 +1,7 @@
 import {
   type ContactReference,
-  createIdentifiedContacts,
   findHeld,
+  identifyContacts,
   insertContactChange,
   type ResolvedContact,
   resolveContacts,
@@ -27,6 +27,7 @@ import {
   type StoredResponse,
 } from '../platform/http/idempotency.ts';
 import type { NewId } from '../platform/ids.ts';
+import type { Secrets } from '../platform/secrets.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { readWorth } from './conversion.ts';
 import { insertPendingConversions, type PendingConversion } from './conversion-store.ts';
@@ -63,6 +64,7 @@ export type IntakeTools = {
   database: Database;
   clock: Clock;
   newId: NewId;
+  secrets: Secrets;
   /** Told after a commit that segments depend on. */
   onContactsChanged: () => void;
   /** Told after a commit that brought conversions. */
@@ -180,7 +182,7 @@ async function storeTogether(tools: IntakeTools, candidates: readonly Candidate[
       );
       haveConverted = conversions.length > 0;
       const changes = await findChanges(transaction, events, definitions);
-      haveContactsChanged = identified.hasCreated || changes.size > 0;
+      haveContactsChanged = identified.hasChanged || changes.size > 0;
 
       const storedById = new Map(events.map((event) => [event.id, event]));
       const outcomes = candidates.map((candidate): AcceptOutcome => {
@@ -227,7 +229,10 @@ async function storeTogether(tools: IntakeTools, candidates: readonly Candidate[
 }
 
 /** What a segment must hear of is told by the caller, after its commit. */
-export type HistoryTools = Pick<IntakeTools, 'database' | 'clock' | 'newId' | 'onContactsChanged'>;
+export type HistoryTools = Pick<
+  IntakeTools,
+  'database' | 'clock' | 'newId' | 'secrets' | 'onContactsChanged'
+>;
 
 /**
  * Stores events that are told afterwards, one after the other, as requests bring them, except that they may have
@@ -263,7 +268,7 @@ export async function storeHistory(
       contactIds: [...contactIds],
     });
   await store.insertEvents(transaction, events);
-  return { errors, haveContactsChanged: identified.hasCreated || changes.size > 0 };
+  return { errors, haveContactsChanged: identified.hasChanged || changes.size > 0 };
 }
 
 function organizationsOf(those: readonly { organizationId: string }[]): string[] {
@@ -375,8 +380,8 @@ function refuse(definition: ErrorDefinition, message: string): Verdict {
 }
 
 /**
- * Makes the contacts that events name and nobody has: only for events that are stored. Those with a known contact come
- * along, since the event before may have made one that is theirs.
+ * Identifies the contacts of events that are stored, which makes those that nobody has, and fills in what events tell of
+ * the others.
  */
 async function identify(
   tools: HistoryTools,
@@ -386,7 +391,7 @@ async function identify(
     contacts: ReadonlyMap<Entry, ResolvedContact>;
     at: Date;
   },
-): Promise<{ contactIds: ReadonlyMap<Entry, string>; hasCreated: boolean }> {
+): Promise<{ contactIds: ReadonlyMap<Entry, string>; hasChanged: boolean }> {
   const { judged, contacts, at } = known;
   const identified = [...judged].flatMap(([entry, verdict]) => {
     const contact = contacts.get(entry);
@@ -395,14 +400,13 @@ async function identify(
     return toReferring(entry).map((referring) => ({ ...referring, contact }));
   });
   const contactIds = new Map<Entry, string>();
-  let hasCreated = false;
+  let hasChanged = false;
   for (const [organizationId, own] of groupBy(identified, ({ entry }) => entry.organizationId)) {
-    if (own.every(({ contact }) => contact.kind === 'found')) continue;
-    const made = await createIdentifiedContacts(transaction, { newId: tools.newId, at }, organizationId, own);
-    for (const [index, { entry }] of own.entries()) contactIds.set(entry, made.ids[index] ?? '');
-    hasCreated ||= made.hasCreated;
+    const identification = await identifyContacts(transaction, { ...tools, at }, organizationId, own);
+    for (const [index, { entry }] of own.entries()) contactIds.set(entry, identification.ids[index] ?? '');
+    hasChanged ||= identification.hasChanged;
   }
-  return { contactIds, hasCreated };
+  return { contactIds, hasChanged };
 }
 
 function toNewEvent(

@@ -143,6 +143,8 @@ export type ChannelObjections = {
   ) => Promise<Map<number, ContactBar>>;
   /** Whether an address belongs to the simulator and is to be treated as suppressed. */
   isSimulatedSuppression: (addressKey: string) => boolean;
+  /** A category whose messages people ask for themselves, whatever they have opted out of; null if there is none. */
+  askedForCategory: string | null;
 };
 
 /** One recipient that is still to be written to, claimed by a worker. */

@@ -42,7 +42,6 @@ export function addContactCommands(group: Command): void {
     .option('--map <column=field>', 'the field that a column holds; repeatable', collectMapping)
     .option('--ignore <column>', 'skip a column; repeatable', collectText)
     .option('--report <file>', 'write the errors of all bad rows to a CSV file')
-    .option('--resubscribe', 'let "subscribed" also apply to contacts that have unsubscribed')
     .option('--dry-run', 'read and check everything, and write nothing')
     .action(
       onInstallation(
@@ -83,7 +82,6 @@ type ImportArguments = {
   map?: Mapping[];
   ignore?: string[];
   report?: string;
-  resubscribe?: boolean;
   dryRun?: boolean;
   json?: boolean;
 };
@@ -112,7 +110,6 @@ async function runImport(
       mapped: options.map ?? [],
       ignored: options.ignore ?? [],
       isDryRun,
-      resubscribes: options.resubscribe ?? false,
       signal: interruption.signal,
       onProgress: ({ rows, bytes }) => {
         display.update({ rows, share: sizeBytes === null || sizeBytes === 0 ? null : bytes / sizeBytes });
@@ -168,7 +165,7 @@ function describeImport(
     isDryRun && 'A dry run: nothing was written.',
     `${formatCount(rows)} ${wordFor(rows, 'row')}: ${formatCount(created)} created, ${formatCount(updated)} updated, ${formatCount(unchanged)} unchanged, ${formatCount(bad)} bad.`,
     keptUnsubscribed > 0 &&
-      `${formatCount(keptUnsubscribed)} say "subscribed" for contacts that have unsubscribed, which stay unsubscribed (see --resubscribe).`,
+      `${formatCount(keptUnsubscribed)} say "subscribed" for contacts that have unsubscribed, which stay unsubscribed.`,
     ...sharedLists.map(({ id, name }) => `List ${name}: ${id}`),
     ...sharedTags.map(({ id, name }) => `Tag ${name}: ${id}`),
     createdLists.length > 0 && `Lists created: ${showNames(createdLists)}.`,

@@ -63,7 +63,10 @@ async function showSome(installation: Installation, options: ListOptions): Promi
   }
   const shown = found.slice(0, limit);
   const hasMore = found.length > limit;
-  const table = formatTable(['CHANNEL', 'ADDRESS', 'REASON', 'SINCE', 'OPTED OUT'], shown.map(toCells));
+  const table = formatTable(
+    ['CHANNEL', 'ADDRESS', 'REASON', 'SCOPE', 'SINCE', 'OPTED OUT'],
+    shown.map(toCells),
+  );
   return {
     kind: 'done',
     json: { data: shown.map(toJson), has_more: hasMore },
@@ -75,7 +78,9 @@ async function showSome(installation: Installation, options: ListOptions): Promi
 async function writeAll(installation: Installation, options: ListOptions): Promise<CommandOutcome> {
   const { write } = writeTo(process.stdout);
   const isJson = options.json === true;
-  await write(isJson ? '{"data":[' : ['CHANNEL', 'ADDRESS', 'REASON', 'SINCE', 'OPTED OUT'].join('\t'));
+  await write(
+    isJson ? '{"data":[' : ['CHANNEL', 'ADDRESS', 'REASON', 'SCOPE', 'SINCE', 'OPTED OUT'].join('\t'),
+  );
   let isFirst = true;
   for await (const page of readPages(installation, options, pageRowsMax)) {
     const texts = page.map((row) => (isJson ? JSON.stringify(toJson(row)) : `\n${toCells(row).join('\t')}`));
@@ -96,6 +101,7 @@ function toCells({
   address,
   addressHash,
   reason,
+  scope,
   createdAt,
   optedOutAt,
 }: ListedSuppression): string[] {
@@ -103,6 +109,7 @@ function toCells({
     channel,
     address ?? showErased(addressHash),
     reason,
+    scope,
     createdAt.toISOString(),
     optedOutAt?.toISOString() ?? '',
   ];
@@ -115,6 +122,7 @@ function toJson(row: ListedSuppression): Record<string, unknown> {
     address_hash: row.addressHash.toString('hex'),
     erased: row.address === null,
     reason: row.reason,
+    scope: row.scope,
     created_at: row.createdAt,
     opted_out_at: row.optedOutAt,
   };

@@ -1,8 +1,16 @@
 import type { Command } from 'commander';
-import { addSuppressions, isPhoneNumber, readSuppression, removeSuppression } from '../audience/audience.ts';
+import {
+  addSuppressions,
+  isPhoneNumber,
+  optIn,
+  readGrant,
+  readSuppression,
+  removeSuppression,
+} from '../audience/audience.ts';
 import type { Channel } from '../channels/channel.ts';
 import { parseAddress } from '../channels/email/email.ts';
 import type { Installation } from '../installation/installation.ts';
+import { createWaker } from '../platform/queue/wake.ts';
 import { addCommand, type CommandOutcome, done, onInstallation, refuse } from './command.ts';
 import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
 import { addSuppressionList } from './suppression-list.ts';
@@ -75,7 +83,7 @@ async function runSuppressionRemove(
   suppressed: Suppressed,
 ): Promise<CommandOutcome> {
   const { channel, address } = suppressed;
-  const wasSuppressed = await removeSuppression(installation.database, installation, channel, suppressed);
+  const wasSuppressed = await liftSuppression(installation, suppressed);
   const left = await readSuppression(installation.database, installation, channel, suppressed);
   if (left !== null) {
     return done(
@@ -89,15 +97,49 @@ async function runSuppressionRemove(
   );
 }
 
+/** What suppresses the address first, and what its owner has said only if nothing else does. */
+async function liftSuppression(installation: Installation, suppressed: Suppressed): Promise<boolean> {
+  const { channel, organizationId } = suppressed;
+  if (await removeSuppression(installation.database, installation, channel, suppressed)) return true;
+  if (channel === 'push') return false;
+  const { hadOptedOut, contact } = await installation.database.asOrganizations(
+    [organizationId],
+    (transaction) => optIn(transaction, installation, channel, suppressed),
+  );
+  if (contact === 'changed') createWaker(installation, 'segments')();
+  return hadOptedOut;
+}
+
 async function runSuppressionShow(
   installation: Installation,
   suppressed: Suppressed,
 ): Promise<CommandOutcome> {
   const { channel, address } = suppressed;
   const found = await readSuppression(installation.database, installation, channel, suppressed);
-  if (found === null) return done({ channel, address, suppressed: false }, `${address} is not suppressed.`);
+  if (found === null) {
+    const grant = await readGrant(installation.database, installation, channel, suppressed);
+    return done(
+      {
+        channel,
+        address,
+        suppressed: false,
+        ...(grant !== null && { consented_at: grant.grantedAt, consented_by_key: grant.apiKeyId }),
+      },
+      grant === null
+        ? `${address} is not suppressed.`
+        : `${address} is not suppressed: a request with the API key ${grant.apiKeyId} said on ${grant.grantedAt.toISOString()} that its owner wants messages again.`,
+    );
+  }
+  const what = found.scope === 'marketing' ? 'opted out of campaigns' : 'suppressed';
   return done(
-    { channel, address, suppressed: true, reason: found.reason, created_at: found.createdAt },
-    `${address} has been suppressed since ${found.createdAt.toISOString()} (${found.reason}).`,
+    {
+      channel,
+      address,
+      suppressed: true,
+      reason: found.reason,
+      scope: found.scope,
+      created_at: found.createdAt,
+    },
+    `${address} has been ${what} since ${found.createdAt.toISOString()} (${found.reason}).`,
   );
 }

@@ -82,6 +82,7 @@ export const pushChannel: MessageChannel = {
   refreshStatus: defineMessageStatus('push', pushStatusOfRecipients),
   objections: {
     findBarred: (connection, contacts) => findUnwillingContacts(connection, 'push', contacts),
+    askedForCategory: null,
     isSimulatedSuppression: () => false,
   },
 };

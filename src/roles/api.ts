@@ -113,7 +113,7 @@ export function listRoutes(
       onDeleted: wakeClearing,
       onErased: createWaker(installation, 'erasures'),
       onSubscribed: async (transaction, contact, channels) => {
-        if (channels.includes('push')) await liftOptOuts({ clock }, transaction, contact);
+        if (channels.includes('push')) await liftOptOuts({ clock, secrets }, transaction, contact);
       },
     }),
     ...segmentRoutes({ ...installation, onChanged: wakeSegments, onDeleted: wakeClearing }),
@@ -137,6 +137,7 @@ export function listRoutes(
       database,
       clock,
       newId,
+      secrets,
       onChanged: wakeSegments,
     }),
   ];
@@ -277,7 +278,7 @@ function createDoorman(keyring: Keyring, rateLimiter: RateLimiter, deviceRing: D
     if (request.scope !== null && !scopes.has(request.scope as Scope)) {
       return { rate, result: new PublicError(forbidden, `The API key lacks the scope ${request.scope}.`) };
     }
-    return { rate, result: { organizationId }, countMore: count };
+    return { rate, result: { organizationId, apiKeyId: grant.keyId }, countMore: count };
   };
 }
 

@@ -77,6 +77,7 @@ export const smsChannel: MessageChannel = {
   refreshStatus: defineMessageStatus('sms', smsStatusOfRecipients),
   objections: {
     findBarred: (connection, contacts) => findBarredContacts(connection, 'sms', contacts),
+    askedForCategory: null,
     isSimulatedSuppression: () => false,
   },
 };

@@ -1,12 +1,5 @@
 import { holdQuota } from '../accounts/accounts.ts';
-import {
-  addSuppressions,
-  findConsentHolder,
-  readSuppression,
-  setConsent,
-  type SuppressionTools,
-  takeBackOptOut,
-} from '../audience/audience.ts';
+import { optIn, optOut, readSuppression, type SuppressionTools } from '../audience/audience.ts';
 import { type Keyword, readKeyword } from '../channels/keywords.ts';
 import { defaultReplies, type InboundSms } from '../channels/sms/sms.ts';
 import { now } from '../platform/clock.ts';
@@ -122,21 +115,11 @@ async function obey(
   if (keyword === 'help') return { isNews: true, haveContactsChanged: false };
   const suppression = await readSuppression(transaction, tools, 'sms', number);
   const hasOptedOut = (suppression?.optedOutAt ?? null) !== null;
-  const consent = keyword === 'stop' ? 'unsubscribed' : 'subscribed';
-  if (keyword === 'stop')
-    await addSuppressions(transaction, tools, 'sms', [{ ...number, reason: 'unsubscribe' }]);
-  else await takeBackOptOut(transaction, tools, 'sms', number);
-  const { organizationId, address: addressKey } = number;
-  const holder = await findConsentHolder(transaction, 'sms', { organizationId, addressKey });
-  const changed =
-    holder === null
-      ? 'not_found'
-      : await setConsent({ transaction, newId: tools.newId }, holder.contact, {
-          channel: 'sms',
-          consent,
-          at: now(tools.clock),
-        });
-  const haveContactsChanged = changed === 'changed';
+  const contact =
+    keyword === 'stop'
+      ? await optOut(transaction, tools, 'sms', number, { scope: 'channel' })
+      : (await optIn(transaction, tools, 'sms', number)).contact;
+  const haveContactsChanged = contact === 'changed';
   const isNews = haveContactsChanged || hasOptedOut !== (keyword === 'stop');
   // A number that the operator suppressed stays suppressed, and the answer must not say otherwise.
   const isLifted = suppression === null || suppression.reason === 'unsubscribe';

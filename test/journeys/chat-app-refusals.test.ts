@@ -333,7 +333,7 @@ test.each(['What is this?', 'START', 'Help'])('whoever writes %j is reached', as
   );
 });
 
-test('a STOP, and what the operator suppresses, outlast it', async () => {
+test('a STOP, and what the operator suppresses, outlast it; the one until the consent is set, and no creation lifts it', async () => {
   const own = await anOrganization();
   const { organizationId } = own;
   for (let count = 0; count < 3; count += 1) await sendTo(own, unreachable);
@@ -352,8 +352,9 @@ test('a STOP, and what the operator suppresses, outlast it', async () => {
   expect(refused.status).toBe(403);
   const contact = await ask<{ id: string }>('POST', '/contacts', { phone_number: unreachable }, own);
   const wanted = { consent: { chatapp: 'subscribed' } };
+  expect(await suppressionOf(own, unreachable)).toMatchObject({ optedOutAt: expect.any(Date) as Date });
   expect((await ask('PATCH', `/contacts/${contact.body.id}`, wanted, own)).status).toBe(200);
-  expect(await suppressionOf(own, unreachable)).toMatchObject({ reason: 'unsubscribe' });
+  expect(await suppressionOf(own, unreachable)).toBeNull();
 });
 
 test('a contact that is said to want messages gets one more try, and is marked again by its refusal', async () => {

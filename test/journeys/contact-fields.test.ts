@@ -89,7 +89,7 @@ async function importLines(...lines: string[]): Promise<number[]> {
   const outcome = await importContacts(server.installation, {
     organizationId: server.organizationId,
     source: source(),
-    ...{ lists: [], tags: [], mapped: [], ignored: [], isDryRun: false, resubscribes: false },
+    ...{ lists: [], tags: [], mapped: [], ignored: [], isDryRun: false },
   });
   if (outcome.kind === 'refused') throw new Error(outcome.problem);
   const { created, updated, unchanged, bad } = outcome.counts;

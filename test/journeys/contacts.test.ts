@@ -194,7 +194,7 @@ describe('a contact', () => {
     expect(body.message).toContain('list_ids[0]');
   });
 
-  test('an identifier belongs to one contact, and a refusal names the field and not the other contact', async () => {
+  test('an identifier belongs to one contact, and a refusal names the field and whose it is', async () => {
     const taken = await aContact({ email: `${unique()}@Example.com`, phone_number: '+4930123456' });
     for (const [field, value] of [
       ['external_id', taken.external_id],
@@ -208,7 +208,7 @@ describe('a contact', () => {
         expect([status, body.name, body.message]).toEqual([
           409,
           'conflict',
-          `${field} is in use by another contact.`,
+          `${field} is in use by the contact ${taken.id}.`,
         ]);
       }
     }

@@ -245,7 +245,6 @@ describe('a contact', () => {
       mapped: [],
       ignored: [],
       isDryRun: false,
-      resubscribes: false,
     });
     expect(outcome).toMatchObject({ kind: 'ended', counts: { created: 0, updated: 1, bad: 1 } });
     const [contact] = await rowsOf<Contact>(

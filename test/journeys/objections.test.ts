@@ -164,12 +164,8 @@ const says =
 const emailSuppressed = { ...all, email: 'suppressed', emailCampaign: 'suppressed' } as const;
 const textsSuppressed = { ...all, sms: 'suppressed', smsCampaign: 'suppressed' } as const;
 const pushUnreachable = { ...all, push: 'no_address', pushCampaign: 'no_address' } as const;
-/** Without a word against messages to the number alone. */
-const chatAppUnsubscribed = {
-  ...all,
-  chatAppByContact: 'unsubscribed',
-  chatAppCampaign: 'unsubscribed',
-} as const;
+/** Without a word against anything but campaigns. */
+const chatAppUnsubscribed = { ...all, chatAppCampaign: 'unsubscribed' } as const;
 const chatAppSuppressed = {
   ...all,
   chatApp: 'suppressed',

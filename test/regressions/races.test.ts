@@ -3,7 +3,7 @@
  * for its locks there.
  */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { setConsent } from '../../src/audience/consents.ts';
+import { optOutContact } from '../../src/audience/consents.ts';
 import { changeMembers, deleteSet } from '../../src/audience/sets.ts';
 import { importContacts, type ImportTools } from '../../src/audience/files/import.ts';
 import { campaignChannels } from '../../src/roles/channels.ts';
@@ -460,7 +460,6 @@ test('two imports of the same contact leave one, with what both say', async () =
       mapped: [],
       ignored: [],
       isDryRun: false,
-      resubscribes: false,
     });
   };
   await meetAtEachStatement(async () => {
@@ -594,11 +593,7 @@ test('a contact who unsubscribes by a link while their consent to texts is taken
       ...both(),
       first: () =>
         proxied.asOrganizations([organizationId], (transaction) =>
-          setConsent(
-            { transaction, newId: server.installation.newId },
-            { organizationId, id: contactId },
-            { channel: 'email', consent: 'unsubscribed', at: new Date() },
-          ),
+          optOutContact(transaction, server.installation, 'email', { organizationId, id: contactId }),
         ),
       second: () =>
         server.request('PATCH', `/v1/contacts/${contactId}`, { consent: { sms: 'unsubscribed' } }),

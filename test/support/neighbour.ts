@@ -53,6 +53,7 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
     next_step: 'null',
     due_at: 'null',
   },
+  consent_grants: { noTwin: 'Evidence that nothing reads but a command for one address.' },
   contact_changes: { noTwin: 'A queue: the workers would follow it.' },
   contact_erasures: { noTwin: 'A queue: the workers would erase it.' },
   contact_properties: {
@@ -128,6 +129,8 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   senders: { status: `'rejected'`, approved_at: 'null' },
   suppressions: {
     reason: `case i.reason when 'operator' then 'hard_bounce' else 'operator' end`,
+    // A word of the owner alone can be of marketing.
+    scope: `'channel'`,
     opted_out_at: 'null',
   },
   templates: {

@@ -114,6 +114,7 @@ export function createPigeons(): Pigeons {
         );
         return new Map(rows.map(({ position, bar }) => [position - 1, bar]));
       },
+      askedForCategory: null,
       isSimulatedSuppression: (address) => address.endsWith('0000'),
     },
   };

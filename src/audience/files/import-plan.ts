@@ -51,8 +51,6 @@ export type PlanInput = {
   setIdsOf: (row: ImportRow) => readonly string[];
   properties: Properties;
   newId: NewId;
-  /** Whether `subscribed` counts for those who have unsubscribed. */
-  resubscribes: boolean;
   isDryRun: boolean;
 };
 
@@ -114,7 +112,7 @@ export function planBatch(input: PlanInput): Plan {
       counts.created += 1;
       continue;
     }
-    const given = input.resubscribes ? row.input : withoutResubscription(row.input, entry.values);
+    const given = withoutResubscription(row.input, entry.values);
     if (given !== row.input) counts.keptUnsubscribed += 1;
     const merged = mergeContact(entry.values, given, input.properties);
     // The row was merged into an empty contact before, without an issue.
@@ -200,7 +198,7 @@ function findOwner(book: Book, values: ContactValues): Owner {
   return { kind: 'owner', entry: owner };
 }
 
-/** An old file must not write again to those who have unsubscribed since. The input itself where it does not. */
+/** No file takes back what people have said, however new it is. The input itself where it does not. */
 function withoutResubscription(input: ContactInput, present: ContactValues): ContactInput {
   const { consent } = input;
   if (consent === undefined) return input;

@@ -68,7 +68,6 @@ async function run(
     mapped: [],
     ignored: [],
     isDryRun: false,
-    resubscribes: false,
     onIssues: async (found) => {
       issues.push(...found);
     },
@@ -321,17 +320,18 @@ test('a bad row says what is wrong in which column, and stops nothing', async ()
   expect(ended.lastLine).toBe(12);
 });
 
-test('somebody who has unsubscribed stays so, unless it is said that they want to come back', async () => {
+test('somebody who has unsubscribed stays so, whatever a file says, and whoever has the address then', async () => {
   await importFile('email,email_consent\na@b.test,unsubscribed\n');
   const old = 'email,email_consent,first_name\na@b.test,subscribed,Ada\n';
   const kept = await importFile(old);
   expect(kept.counts).toMatchObject({ updated: 1, keptUnsubscribed: 1 });
   expect(await contacts()).toMatchObject([{ first_name: 'Ada', unsubscribed_channels: ['email'] }]);
-  expect((await importFile(old, { resubscribes: true })).counts).toMatchObject({
-    updated: 1,
-    keptUnsubscribed: 0,
-  });
-  expect(await contacts()).toMatchObject([{ unsubscribed_channels: [] }]);
+  await rows('delete from contacts where organization_id = $1');
+  expect((await importFile(`${old}b@b.test,subscribed,Bob\n`)).counts).toMatchObject({ created: 2 });
+  expect(await contacts()).toMatchObject([
+    { first_name: 'Ada', unsubscribed_channels: ['email'] },
+    { first_name: 'Bob', unsubscribed_channels: [] },
+  ]);
 });
 
 test('a dry run says what would happen, and writes nothing at all', async () => {

@@ -8,6 +8,8 @@ import {
   uniqueViolation,
 } from '../../platform/postgres/database.ts';
 import { throughOutages } from '../../platform/postgres/outages.ts';
+import type { Secrets } from '../../platform/secrets.ts';
+import { settleConsents, shareIdentifiers } from '../consents.ts';
 import { insertContactChange } from '../contact-store.ts';
 import type { Properties } from '../contact-values.ts';
 import { CsvError, type CsvRecord, readCsv } from './csv-reader.ts';
@@ -18,6 +20,7 @@ import { createdSetsMax, createImportSets, type ImportSets, resolveSets } from '
 import * as store from './import-store.ts';
 import { loadProperties } from '../property-store.ts';
 import { findSets } from '../set-store.ts';
+import { hasOptOuts } from '../suppression-store.ts';
 import { audienceFormats, listBody, tagBody } from '../schema.ts';
 
 /**
@@ -35,7 +38,7 @@ import { audienceFormats, listBody, tagBody } from '../schema.ts';
  * counts a new contact more than once.
  */
 
-export type ImportTools = { database: Database; clock: Clock; newId: NewId };
+export type ImportTools = { database: Database; clock: Clock; newId: NewId; secrets: Secrets };
 
 export type ImportOptions = ColumnOptions & {
   organizationId: string;
@@ -46,8 +49,6 @@ export type ImportOptions = ColumnOptions & {
   tags: readonly string[];
   /** Reads, checks and looks up, and writes nothing. */
   isDryRun: boolean;
-  /** Whether `subscribed` in a consent column counts for contacts that have unsubscribed. */
-  resubscribes: boolean;
   /** Smaller in tests. */
   batchRowsMax?: number;
   batchBytesMax?: number;
@@ -432,8 +433,10 @@ async function writeRows(
   const { tools, options } = run;
   const { organizationId } = options;
   const setIds = [...new Set(rows.flatMap((row) => setIdsOf(run, row)))];
-  const [, there, plan] = await allInOrder([
+  const [, , haveOptedOut, there, plan] = await allInOrder([
     store.lockImports(transaction, organizationId),
+    shareIdentifiers(transaction, organizationId),
+    hasOptOuts(transaction, organizationId),
     store.lockTargets(transaction, { organizationId, setIds, propertyIds: run.propertyIds }),
     planRows(run, transaction, rows),
   ]);
@@ -444,6 +447,7 @@ async function writeRows(
   }
   if (plan.changedIds.length === 0) return plan;
   const at = now(tools.clock);
+  await settlePlan(run, transaction, plan, haveOptedOut);
   const isCertain = plan.touched.length === 0;
   const [locked] = await allInOrder([
     store.lockContacts(transaction, organizationId, plan.touched),
@@ -465,6 +469,32 @@ async function writeRows(
 }
 
 /**
+ * Gives the contacts of a plan what holds of their consents. Where nobody of the organization has opted out, that is what
+ * the file says, and nothing is hashed.
+ */
+async function settlePlan(
+  { tools, options: { organizationId } }: ImportRun,
+  transaction: Transaction,
+  { inserts, updates }: Plan,
+  haveOptedOut: boolean,
+): Promise<void> {
+  const concerned = [...inserts, ...updates].filter(
+    ({ values }) => haveOptedOut || values.unsubscribed_channels.length > 0,
+  );
+  if (concerned.length === 0) return;
+  const settled = await settleConsents(
+    transaction,
+    tools,
+    organizationId,
+    concerned.map(({ values }) => values),
+  );
+  for (const [index, contact] of concerned.entries()) {
+    const unsubscribedChannels = settled[index] ?? [];
+    contact.values = { ...contact.values, unsubscribed_channels: unsubscribedChannels };
+  }
+}
+
+/**
  * Results of statements that were sent together. Throws the first error in the order of sending, not of arrival: all
  * later ones only say that the transaction has failed.
  */
@@ -482,7 +512,6 @@ async function planRows(run: ImportRun, transaction: Transaction, rows: readonly
     setIdsOf: (row) => setIdsOf(run, row),
     properties,
     newId: tools.newId,
-    resubscribes: options.resubscribes,
     isDryRun: options.isDryRun,
   });
 }

@@ -126,7 +126,7 @@ test('whoever has the address by now is unsubscribed, and subscribed again, in p
 
   await choose(tools, { recipient: key, contactId: null }, { kind: 'unsubscribe' });
   expect(await unsubscribedContacts()).toEqual([holder]);
-  expect(await suppressions()).toEqual([]);
+  expect(await suppressions()).toEqual([{ address: oldAddress, reason: 'unsubscribe' }]);
   expect(await readSubscription(tools, { recipient: key, contactId: null })).toMatchObject({
     isUnsubscribed: true,
   });

@@ -1,14 +1,13 @@
 import {
-  addSuppressions,
-  type Consent,
   findConsent,
   findConsentHolder,
   leaveList,
   listMemberLists,
+  optIn,
+  optOut,
+  optOutContact,
   readSuppression,
-  setConsent,
   type SuppressionTools,
-  takeBackOptOut,
 } from '../../audience/audience.ts';
 import { findOrganizations } from '../../accounts/accounts.ts';
 import { now } from '../../platform/clock.ts';
@@ -28,9 +27,9 @@ import type { StoredEmailDetails } from '../stored.ts';
  * What a recipient of a campaign chooses about further mail, by a link in the mail or a button of the mail client. A
  * choice is confirmed only after its transaction is committed. Repeating a choice changes nothing.
  *
- * The choice is made by a reader of the mail's address, so it applies to the contact that has this address now. The
- * contact that the mail was sent for may have another address by now, and may rightly be written to there. If no
- * contact has the address any more, the address is suppressed.
+ * The choice is made by a reader of the mail's address, so it is kept with the address, and applies to the contact that has
+ * it now or later. The contact that the mail was sent for may have another address by now, and may rightly be written to
+ * there.
  *
  * A recipient that is too old to be kept has no address any more. The link still says which contact the mail was sent for,
  * and then the choice is that contact's: better one that has moved is not written to than one that has asked is.
@@ -108,7 +107,7 @@ const channel = 'email';
 
 /** Of a contact whose recipient is not kept: it can unsubscribe, and nothing else. */
 async function chooseForContact(
-  { clock, newId }: UnsubscribingTools,
+  tools: UnsubscribingTools,
   transaction: Transaction,
   reader: Reader,
   choice: Choice,
@@ -118,7 +117,7 @@ async function chooseForContact(
   const isPossible = choice.kind === 'unsubscribe';
   if (isPossible) {
     const contact = { organizationId: recipient.organizationId, id: contactId };
-    await setConsent({ transaction, newId }, contact, { channel, consent: 'unsubscribed', at: now(clock) });
+    await optOutContact(transaction, tools, channel, contact);
   }
   const subscription = await findContactSubscription(transaction, reader);
   return subscription && { subscription, done: isPossible ? choice.kind : null };
@@ -151,16 +150,9 @@ async function unsubscribe(
   recipient: store.CampaignRecipient,
 ): Promise<void> {
   const at = now(tools.clock);
-  const isSaid = await setHolderConsent(tools, transaction, addressOf(key, recipient), {
-    consent: 'unsubscribed',
-    at,
-  });
-  // There is no contact whose consent could change. The address, or its hash after an erasure, is still known.
-  if (!isSaid) {
-    await addSuppressions(transaction, tools, channel, [
-      { organizationId: key.organizationId, address: recipient.addressKey, reason: 'unsubscribe' },
-    ]);
-  }
+  // After an erasure its hash is known, and says the same.
+  const address = { organizationId: key.organizationId, address: recipient.addressKey };
+  await optOut(transaction, tools, channel, address, { scope: 'marketing', at });
   await continueByIndex(transaction);
   await changeRecipients(transaction, tools, {
     at,
@@ -178,26 +170,10 @@ async function resubscribe(
   recipient: store.CampaignRecipient,
 ): Promise<void> {
   if (recipient.status !== 'unsubscribed') return;
-  await setHolderConsent(tools, transaction, addressOf(key, recipient), {
-    consent: 'subscribed',
-    at: now(tools.clock),
+  await optIn(transaction, tools, channel, {
+    organizationId: key.organizationId,
+    address: recipient.addressKey,
   });
-  // Even if a contact has the address now: no contact may have had it at the time of the unsubscription.
-  const address = { organizationId: key.organizationId, address: recipient.addressKey };
-  await takeBackOptOut(transaction, tools, channel, address);
-}
-
-/** False if no contact has the address. */
-async function setHolderConsent(
-  { newId }: UnsubscribingTools,
-  transaction: Transaction,
-  address: { organizationId: string; addressKey: string },
-  change: { consent: Consent; at: Date },
-): Promise<boolean> {
-  const holder = await findConsentHolder(transaction, channel, address);
-  if (holder === null) return false;
-  const outcome = await setConsent({ transaction, newId }, holder.contact, { channel, ...change });
-  return outcome !== 'not_found';
 }
 
 async function findSubscription(

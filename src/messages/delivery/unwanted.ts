@@ -6,7 +6,7 @@ import { groupBy } from '../../platform/grouping.ts';
 import type { Job, MessageChannel } from '../channel.ts';
 import type { DropReason } from '../schema.ts';
 import { uniqueMessages } from '../keys.ts';
-import { findAnswers } from '../recipients/store.ts';
+import { findAskedFor } from '../recipients/store.ts';
 
 /**
  * Why a job that is due must not be handed off: its recipient must not be written to, its campaign was cancelled, or
@@ -44,15 +44,27 @@ async function findObjectionsOn(
   const barred = new Map(
     jobs.flatMap((job, index) => {
       const isSimulated = channel.objections.isSimulatedSuppression(job.addressKey);
-      const reason = suppressed.get(index) ?? (isSimulated ? 'suppressed' : undefined);
-      return reason === undefined || objections.has(job) ? [] : [[job, reason] as const];
+      const kind = suppressed.get(index) ?? (isSimulated ? 'suppressed' : undefined);
+      // Who wants no campaigns gets other messages.
+      const isWanted = kind === undefined || (kind === 'unsubscribed' && job.contactId === null);
+      return isWanted || objections.has(job) ? [] : [[job, kind] as const];
     }),
   );
-  const answers = await findAnswers(tools.database, [...barred.keys()]);
-  for (const [job, reason] of barred) {
-    if (!answers.has(job)) objections.set(job, reason);
+  const askedFor = await loadAskedFor(tools.database, channel, [...barred.keys()]);
+  for (const [job, kind] of barred) {
+    const way = askedFor.get(job);
+    const goesOut = way === 'answer' || (way === 'category' && kind === 'opted_out');
+    if (!goesOut) objections.set(job, kind === 'opted_out' ? 'suppressed' : kind);
   }
   return objections;
+}
+
+async function loadAskedFor(database: Database, channel: MessageChannel, jobs: readonly Job[]) {
+  if (jobs.length === 0) return new Map<Job, 'answer' | 'category'>();
+  const organizationIds = [...new Set(jobs.map(({ organizationId }) => organizationId))];
+  return database.asOrganizationsByIndex(organizationIds, (transaction) =>
+    findAskedFor(transaction, jobs, channel.objections.askedForCategory),
+  );
 }
 
 async function findCampaignObjections(

@@ -199,8 +199,10 @@ async function eraseAddress(
     return erased;
   }
   if (await isLookedAtAgain(transaction, erasure, at)) return erased;
-  // Messages delivered since the deletion may have bounced and suppressed the address again.
-  await eraseSuppressedAddresses(transaction, tools, [erasure]);
+  // Messages delivered since the deletion may have bounced and suppressed the address again. What another contact has by
+  // now is readable by right.
+  const held = await findHeldAddresses(transaction, organizationId, [address]);
+  if (!held.has(address)) await eraseSuppressedAddresses(transaction, tools, [erasure]);
   await finishErasure(transaction, erasure);
   return erased;
 }

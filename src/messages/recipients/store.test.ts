@@ -6,7 +6,7 @@ import { dateOf, systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
 import { type Database, unpreparedStatement } from '../../platform/postgres/database.ts';
 import type { Job } from '../channel.ts';
-import { findAddressKeys, findAnswers } from './store.ts';
+import { findAddressKeys, findAskedFor } from './store.ts';
 
 const newId = createIds(systemClock);
 const organizationId = newId();
@@ -54,9 +54,11 @@ test('those are found that answer a text, and addresses, of the organization tha
   const othersAnswer = await insertJob(otherId, first, 'answer', '+493');
   const othersText = await insertJob(otherId, second, 'to', '+494');
   const gone = { ...text, messageId: newId() };
-  expect(await findAnswers(database, [])).toEqual(new Set());
-  expect(await findAnswers(database, [gone, text, answer])).toEqual(new Set([answer]));
-  expect(await findAnswers(database, [othersText, othersAnswer])).toEqual(new Set([othersAnswer]));
+  expect(await findAskedFor(database, [], null)).toEqual(new Map());
+  expect(await findAskedFor(database, [gone, text, answer], null)).toEqual(new Map([[answer, 'answer']]));
+  expect(await findAskedFor(database, [othersText, othersAnswer], null)).toEqual(
+    new Map([[othersAnswer, 'answer']]),
+  );
   const keys = await findAddressKeys(database, [answer, gone, text]);
   expect(new Map(keys.map(({ messageId, addressKey }) => [messageId, addressKey]))).toEqual(
     new Map([

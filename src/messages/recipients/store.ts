@@ -150,21 +150,32 @@ export async function findAddressKeys(
 }
 
 /**
- * Those of the jobs that answer a text of their recipient. Such an answer may go out although that text was an opt-out.
+ * Those of the jobs that their recipients have asked for. An answer to a text may go out although that text was an opt-out;
+ * a message of the category, such as a code, although its recipient has opted out at some time.
  */
-export async function findAnswers(connection: Connection, jobs: readonly Job[]): Promise<Set<Job>> {
-  if (jobs.length === 0) return new Set();
+export async function findAskedFor(
+  connection: Connection,
+  jobs: readonly Job[],
+  category: string | null,
+): Promise<Map<Job, 'answer' | 'category'>> {
+  if (jobs.length === 0) return new Map();
   const rows = await connection.rows(
-    unpreparedStatement<{ position: number }>(
-      `select job.position
+    unpreparedStatement<{ position: number; is_answer: boolean }>(
+      `select job.position::integer as position, r.field = 'answer' as is_answer
        from unnest($1::uuid[], $2::uuid[], $3::integer[]) with ordinality
          as job (organization_id, message_id, ordinal, position)
        join recipients r using (organization_id, message_id, ordinal)
-       where r.field = 'answer'`,
+       left join messages m on m.organization_id = job.organization_id and m.id = job.message_id
+       where r.field = 'answer' or m.category = $4::text`,
     ),
-    keyColumns(jobs),
+    [...keyColumns(jobs), category],
   );
-  return new Set(rows.flatMap(({ position }) => jobs[position - 1] ?? []));
+  return new Map(
+    rows.flatMap(({ position, is_answer: isAnswer }) => {
+      const job = jobs[position - 1];
+      return job === undefined ? [] : [[job, isAnswer ? 'answer' : 'category'] as const];
+    }),
+  );
 }
 
 /**

@@ -4,7 +4,12 @@ import type { ScopedKey, StoredResponse } from './idempotency.ts';
 import type { RuleFacts } from './validation.ts';
 
 /** Who is asking, as the role that serves the routes found out. `device` is set where it is one: `scopeOfDevices`. */
-export type Caller = { organizationId: string; device?: CallingDevice };
+export type Caller = {
+  organizationId: string;
+  /** Left out where the request came with the secret of a device. */
+  apiKeyId?: string;
+  device?: CallingDevice;
+};
 
 export type CallingDevice = { id: string; installationId: string; contactId: string };
 

@@ -119,8 +119,8 @@ export const chatAppRefusals: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/unwanted.ts',
-    from: 'if (!answers.has(job)) objections.set(job, reason);',
-    to: "if (!answers.has(job)) objections.set(job, 'suppressed');",
+    from: "if (!goesOut) objections.set(job, kind === 'opted_out' ? 'suppressed' : kind);",
+    to: "if (!goesOut) objections.set(job, 'suppressed');",
     tests: [journey],
     named: 'gets nothing more after the third time',
     harm: 'an organization is told that a person has opted out who has not',

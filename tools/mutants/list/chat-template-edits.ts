@@ -153,15 +153,15 @@ export const chatTemplateEdits: readonly Mutant[] = [
   },
   {
     file: 'src/chatapp/send.ts',
-    from: '(template.marketingFrom !== null && (await',
-    to: '(template.marketingFrom === undefined && (await',
+    from: '(template.marketingFrom !== null &&',
+    to: '(template.marketingFrom === undefined &&',
     tests: messages,
     named: 'a notice that the provider has made marketing',
     harm: 'people who stopped marketing get it as a notice',
   },
   {
     file: 'src/chatapp/delivery.ts',
-    from: '...(await findMarketingBars(transaction, wanted, found)),',
+    from: '...(await findMarketingBars(tools, transaction, wanted, found)),',
     to: '',
     tests: messages,
     named: 'a notice that the provider has made marketing',

@@ -76,15 +76,7 @@ export const engagement: readonly Mutant[] = [
   },
   {
     file: 'src/email/tracking/unsubscribing.ts',
-    from: '  if (!isSaid) {',
-    to: "  if (!isSaid && recipient.address === '-') {",
-    tests: ['src/email/tracking/unsubscribing.test.ts'],
-    named: 'whoever reads the mail of an address that is nobody’s any more speaks for the address alone',
-    harm: "an address that is no contact's any more cannot be unsubscribed",
-  },
-  {
-    file: 'src/email/tracking/unsubscribing.ts',
-    from: 'await takeBackOptOut(transaction, tools, channel, address);',
+    from: '  await optIn(transaction, tools, channel, {\n    organizationId: key.organizationId,\n    address: recipient.addressKey,\n  });',
     to: '',
     tests: ['src/email/tracking/unsubscribing.test.ts'],
     named: 'whoever reads the mail of an address that is nobody’s any more speaks for the address alone',

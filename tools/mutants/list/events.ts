@@ -155,8 +155,8 @@ export const events: readonly Mutant[] = [
   },
   {
     file: 'src/audience/identified-contacts.ts',
-    from: "if (planned !== undefined) return { kind: 'new', reference, contact: planned };",
-    to: '',
+    from: '    enter(person);\n    return person;',
+    to: '    return person;',
     tests: journey,
     named: 'has a result for each of its events',
     harm: 'a batch that names one new person twice is refused as a whole',
@@ -171,8 +171,8 @@ export const events: readonly Mutant[] = [
   },
   {
     file: 'src/audience/identified-contacts.ts',
-    from: "found.kind === 'found' ? given.filter((field) => isBefore(field, found.by)) : given",
-    to: "found.kind === 'found' ? [] : given",
+    from: 'if (person.keys[field] !== null || byIdentifier.has',
+    to: 'if (byIdentifier.has',
     tests: intake,
     named: 'that it would alone and in its turn',
     harm: 'what a new customer did stands in the timeline of the one who had the telephone before',

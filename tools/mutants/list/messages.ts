@@ -28,7 +28,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/unwanted.ts',
-    from: 'if (!answers.has(job)) objections.set(job, reason);',
+    from: "if (!goesOut) objections.set(job, kind === 'opted_out' ? 'suppressed' : kind);",
     to: '',
     tests: ['test/journeys/delivery.test.ts'],
     named: 'a hard bounce suppresses the address: the next email to it is dropped, at the status it had',
@@ -36,8 +36,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/unwanted.ts',
-    from: 'if (!answers.has(job)) objections.set(job, reason);',
-    to: 'objections.set(job, reason);',
+    from: "const goesOut = way === 'answer' ||",
+    to: 'const goesOut =',
     tests: ['test/journeys/sms.test.ts'],
     named: 'stops texts to its number, is answered, and starts them again',
     harm: 'the answer to STOP is never sent',
@@ -204,8 +204,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/store.ts',
-    from: "       where r.field = 'answer'`",
-    to: '`',
+    from: "       where r.field = 'answer' or m.category = $4::text`",
+    to: '       where $4::text is null or true`',
     tests: ['src/messages/recipients/store.test.ts'],
     named: 'those are found that answer a text',
     harm: 'whoever has sent STOP is written to all the same',

@@ -13,8 +13,8 @@ export const objections: readonly Mutant[] = [
   },
   {
     file: 'src/chatapp/choices.ts',
-    from: "await addSuppressions(transaction, tools, 'chatapp', [",
-    to: "await addSuppressions(transaction, tools, 'sms', [",
+    from: "await optOut(transaction, tools, 'chatapp', number, { scope: 'channel', at })",
+    to: "await optOut(transaction, tools, 'sms', number, { scope: 'channel', at })",
     tests,
     harm: 'STOP in the chat app ends texts, and chat-app messages to the number go on',
   },

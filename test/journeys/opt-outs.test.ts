@@ -1,0 +1,185 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { optIn, optOut } from '../../src/audience/audience.ts';
+import { channels } from '../../src/channels/channel.ts';
+import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
+
+/**
+ * What a person has said holds for the address, whoever gets it next and however: each way of opting out, times each way
+ * in which the address comes back, times each channel.
+ */
+
+let server: TestServer;
+
+beforeAll(async () => {
+  server = await startTestServer();
+  const event = await server.request('POST', '/v1/events', { name: 'came_back', schema: { fields: [] } });
+  expect(event.status).toBe(201);
+});
+afterAll(() => server.stop());
+
+let made = 0;
+const newPerson = () => {
+  made += 1;
+  return { email: `Person-${made}@Example.com`, phone_number: `+4930${1_000_000 + made}` };
+};
+type Person = ReturnType<typeof newPerson>;
+type Channel = (typeof channels)[number];
+type Contact = { id: string; consent: Record<Channel, string> };
+
+async function call<Body>(method: string, path: string, body?: object): Promise<Body> {
+  const response = await server.request<Body>(method, `/v1${path}`, body);
+  expect([path, response.status >= 200 && response.status < 300, response.body]).toEqual([
+    path,
+    true,
+    response.body,
+  ]);
+  return response.body;
+}
+
+const read = (id: string) => call<Contact>('GET', `/contacts/${id}`);
+
+async function find(filter: Record<string, string>): Promise<Contact> {
+  const query = new URLSearchParams(filter).toString();
+  const { data } = await call<{ data: Contact[] }>('GET', `/contacts?${query}`);
+  expect(data).toHaveLength(1);
+  return data[0]!;
+}
+
+const within = <Result>(work: (transaction: Parameters<typeof optOut>[0]) => Promise<Result>) =>
+  server.installation.database.asOrganizations([server.organizationId], work);
+
+const addressOf = (channel: Exclude<Channel, 'push'>, { email, phone_number }: Person) => ({
+  organizationId: server.organizationId,
+  address: channel === 'email' ? email.toLowerCase() : phone_number,
+});
+
+type Way = (channel: Channel, person: Person, contact: Contact) => Promise<void>;
+
+const waysOut: Record<string, Way> = {
+  'by the API': async (channel, _person, { id }) => {
+    await call('PATCH', `/contacts/${id}`, { consent: { [channel]: 'unsubscribed' } });
+  },
+  'by their own word': async (channel, person, { id }) => {
+    if (channel === 'push') {
+      await call('PATCH', `/contacts/${id}`, { consent: { push: 'unsubscribed' } });
+      return;
+    }
+    const scope = channel === 'email' ? 'marketing' : 'channel';
+    await within((transaction) =>
+      optOut(transaction, server.installation, channel, addressOf(channel, person), { scope }),
+    );
+  },
+  'after the contact was deleted': async (channel, person, { id }) => {
+    if (channel === 'push') await call('PATCH', `/contacts/${id}`, { consent: { push: 'unsubscribed' } });
+    await call('DELETE', `/contacts/${id}`);
+    if (channel === 'push') return;
+    await within((transaction) =>
+      optOut(transaction, server.installation, channel, addressOf(channel, person), { scope: 'marketing' }),
+    );
+  },
+};
+
+type ComesBack = (channel: Channel, person: Person) => Promise<string>;
+
+const waysBack: Record<string, ComesBack> = {
+  'by a creation that says otherwise': async (channel, person) =>
+    (await call<Contact>('POST', '/contacts', { ...person, consent: { [channel]: 'subscribed' } })).id,
+  'by an event': async (_channel, person) => {
+    await call('POST', '/events/send', { event: 'came_back', ...person });
+    return (await find({ phone_number: person.phone_number })).id;
+  },
+  'by a change of another contact': async (_channel, person) => {
+    const { id } = await call<Contact>('POST', '/contacts', { external_id: `other of ${person.email}` });
+    await call('PATCH', `/contacts/${id}`, person);
+    return id;
+  },
+  'by an event that fills a contact': async (_channel, person) => {
+    const externalId = `filled of ${person.email}`;
+    const { id } = await call<Contact>('POST', '/contacts', { external_id: externalId });
+    await call('POST', '/events/send', { event: 'came_back', external_id: externalId, ...person });
+    expect((await find({ phone_number: person.phone_number })).id).toBe(id);
+    return id;
+  },
+};
+
+describe.each(channels)('on %s', (channel) => {
+  describe.each(Object.keys(waysOut))('who has opted out %s', (out) => {
+    test.each(Object.keys(waysBack))('stays so when the address comes back %s', async (back) => {
+      const person = newPerson();
+      const first = await call<Contact>('POST', '/contacts', person);
+      expect(first.consent[channel]).toBe('subscribed');
+      await waysOut[out]!(channel, person, first);
+      await server.request('DELETE', `/v1/contacts/${first.id}`);
+
+      const id = await waysBack[back]!(channel, person);
+      expect((await read(id)).consent[channel]).toBe('unsubscribed');
+      // Once more, since the first return could have used it up.
+      await call('DELETE', `/contacts/${id}`);
+      const again = await call<Contact>('POST', '/contacts', person);
+      expect(again.consent[channel]).toBe('unsubscribed');
+
+      await call('PATCH', `/contacts/${again.id}`, {
+        first_name: 'Ann',
+        consent: { [channel]: 'subscribed' },
+      });
+      expect((await read(again.id)).consent[channel]).toBe('subscribed');
+      await call('DELETE', `/contacts/${again.id}`);
+      expect((await call<Contact>('POST', '/contacts', person)).consent[channel]).toBe('subscribed');
+    });
+  });
+});
+
+test('a stranger with the address in another organization is asked about nothing', async () => {
+  const person = newPerson();
+  const { id } = await call<Contact>('POST', '/contacts', person);
+  await call('PATCH', `/contacts/${id}`, { consent: { email: 'unsubscribed' } });
+  const rows = await server.installation.database.rows(
+    unpreparedStatement<{ channel: string; scope: string; reason: string }>(
+      'select channel, scope, reason from suppressions where organization_id = $1 and address = $2',
+    ),
+    [server.organizationId, person.email.toLowerCase()],
+  );
+  expect(rows).toEqual([{ channel: 'email', scope: 'marketing', reason: 'unsubscribe' }]);
+});
+
+test('START takes back what the API has said, and the consent of the contact follows', async () => {
+  const person = newPerson();
+  const { id } = await call<Contact>('POST', '/contacts', { ...person, consent: { sms: 'unsubscribed' } });
+  const outcome = await within((transaction) =>
+    optIn(transaction, server.installation, 'sms', addressOf('sms', person)),
+  );
+  expect(outcome).toEqual({ contact: 'changed', hadOptedOut: true });
+  expect((await read(id)).consent.sms).toBe('subscribed');
+});
+
+describe('identifiers of an event', () => {
+  const send = (reference: Record<string, string>) =>
+    call('POST', '/events/send', { event: 'came_back', ...reference });
+
+  test('that nobody has fill the contact that is found, so that one person stays one', async () => {
+    const { email } = newPerson();
+    const { id } = await call<Contact>('POST', '/contacts', { email });
+    await send({ external_id: `x of ${email}`, email });
+    await send({ external_id: `x of ${email}` });
+    expect((await find({ external_id: `x of ${email}` })).id).toBe(id);
+  });
+
+  test('that another contact has change nothing', async () => {
+    const [one, other] = [newPerson(), newPerson()];
+    const { id } = await call<Contact>('POST', '/contacts', { email: one.email });
+    const { id: otherId } = await call<Contact>('POST', '/contacts', { phone_number: other.phone_number });
+    await send({ email: one.email, phone_number: other.phone_number });
+    expect((await find({ phone_number: other.phone_number })).id).toBe(otherId);
+    expect(await read(id)).toMatchObject({ email: one.email, phone_number: null });
+  });
+});
+
+test('a creation with an identifier in use says whose it is', async () => {
+  const person = newPerson();
+  const { id } = await call<Contact>('POST', '/contacts', person);
+  const { status, body } = await server.request<{ message: string }>('POST', '/v1/contacts', {
+    email: person.email.toUpperCase(),
+  });
+  expect([status, body.message]).toEqual([409, `email is in use by the contact ${id}.`]);
+});
