@@ -94,8 +94,12 @@ test('an organization is named by its id or its name, everywhere alike', async (
   expect(await runJson('sender', 'add', '--org', name, '--name', 'Acme')).toMatchObject({ name: 'Acme' });
   expect(await runJson('sender', 'list', '--org', name)).toMatchObject({ data: [{ name: 'Acme' }] });
 
-  expect(await errorOf('org', 'update', '--limit', 'domains=5')).toMatch(/^Name the organization: --org/);
-  expect(await errorOf('domain', 'verify', 'two.example')).toMatch(/^Name the organization: --org/);
+  expect(await errorOf('org', 'update', '--limit', 'domains=5')).toMatch(
+    /^There are several organizations: name one with --org\./,
+  );
+  expect(await errorOf('domain', 'verify', 'two.example')).toMatch(
+    /^There are several organizations: name one with --org\./,
+  );
   expect(await errorOf('domain', 'verify', '--org', name, acme, 'two.example')).toMatch(/^Name one org/);
   expect(await errorOf('key', 'list', '--org', 'Acme')).toBe(
     'There is no organization Acme. "bin/postillion org list" shows them.',
@@ -262,7 +266,9 @@ test('a command that only reads makes nothing where there is no installation', a
     const ended = await run({ POSTILLION_DATA_DIR: folder }, 'org', 'list');
     expect(ended).toMatchObject({
       exitCode: 1,
-      errors: expect.stringMatching(/^There is no installation in .* yet\. "npm start"/) as string,
+      errors: expect.stringMatching(
+        /^There is no installation in .* yet\. "bin\/postillion serve"/,
+      ) as string,
     });
     expect(await readdir(folder)).toEqual([]);
   } finally {
