@@ -1,7 +1,7 @@
 import type { Channel } from '../channels/channel.ts';
 import { parseAddress } from '../channels/email/email.ts';
 import { isLongerThan } from '../platform/characters.ts';
-import { showKey } from '../platform/http/json-text.ts';
+import { isStorableNumber, showKey, storableNumber } from '../platform/http/json-text.ts';
 import {
   type ContactField,
   contactFieldNames,
@@ -80,6 +80,10 @@ function mergeProperties(
       issues.push(`properties.${showKey(key)} is not a defined property`);
       continue;
     }
+    if (typeof given === 'number' && !isStorableNumber(given)) {
+      issues.push(`properties.${showKey(key)} must be ${storableNumber}`);
+      continue;
+    }
     const value = given === null ? null : toPropertyValue(property.type, given);
     if (value === undefined) issues.push(`properties.${showKey(key)} must be ${typeNames[property.type]}`);
     else if (value === null) Reflect.deleteProperty(merged, property.number);
@@ -101,7 +105,7 @@ function toPropertyValue(type: PropertyType, given: PropertyValue): PropertyValu
     case 'string':
       return typeof given === 'string' && given !== '' ? given : undefined;
     case 'number':
-      return typeof given === 'number' && Number.isFinite(given) ? given : undefined;
+      return typeof given === 'number' ? given : undefined;
     case 'boolean':
       return typeof given === 'boolean' ? given : undefined;
     case 'date':

@@ -1,4 +1,4 @@
-import { type ConversionSums, showSums } from '../events/events.ts';
+import type { ConversionSums } from '../events/events.ts';
 import type { RecipientSums } from '../messages/messages.ts';
 import { audienceFields } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
@@ -77,7 +77,7 @@ function showStats(row: CampaignRow, { sums, conversions }: CampaignSums): Campa
     unconfirmed,
     cancelled: isCancelled ? left : 0,
     conversions: conversions?.count ?? 0,
-    conversion_value: showSums(conversions?.values ?? []),
+    conversion_value: conversions?.values ?? [],
   };
 }
 

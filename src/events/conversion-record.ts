@@ -1,6 +1,6 @@
 import { type Static, Type } from 'typebox';
 import { textOrNull } from '../platform/http/shapes.ts';
-import { type ConversionGroup, type CurrencySum, type Grouping, groupOfNone } from './conversion-store.ts';
+import { type ConversionGroup, type Grouping, groupOfNone } from './conversion-store.ts';
 
 export const currencySum = Type.Object(
   {
@@ -39,14 +39,6 @@ export function showGroup(group: ConversionGroup, groupedBy: Grouping): GroupRec
     id,
     [groupedBy]: groupedBy === 'category' ? category : ownId,
     count,
-    values: showSums(values),
+    values,
   };
-}
-
-/** JSON has no infinite numbers: what a double cannot hold is shown as the largest that it can. */
-export function showSums(sums: readonly CurrencySum[]): CurrencySum[] {
-  return sums.map(({ currency, value }) => ({
-    currency,
-    value: Math.min(Math.max(value, -Number.MAX_VALUE), Number.MAX_VALUE),
-  }));
 }

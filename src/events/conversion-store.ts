@@ -192,7 +192,7 @@ export type Grouping = (typeof groupings)[number];
 
 export type CurrencySum = { currency: string | null; value: number };
 
-export type ConversionSums = { count: number; values: readonly CurrencySum[] };
+export type ConversionSums = { count: number; values: CurrencySum[] };
 
 export type ConversionGroup = ConversionSums & { id: string; category: string | null };
 

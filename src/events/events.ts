@@ -11,7 +11,7 @@ export {
   sumConversionsOfCampaigns,
   takeDueConversions,
 } from './conversion-store.ts';
-export { currencySum, showSums } from './conversion-record.ts';
+export { currencySum } from './conversion-record.ts';
 export { eventRules } from './rules.ts';
 export { describeBatchEvents, type FieldType, fieldTypes } from './schema.ts';
 export {

@@ -13,7 +13,13 @@ import {
   type RowIssue,
   unguardText,
 } from '../audience/audience.ts';
-import { defaultJsonLimits, readJson, showKey } from '../platform/http/json-text.ts';
+import {
+  defaultJsonLimits,
+  isStorableNumber,
+  readJson,
+  showKey,
+  storableNumber,
+} from '../platform/http/json-text.ts';
 import { readPastEvent, type ReadEvent } from './event-body.ts';
 import type { EventSchema, FieldType } from './schema.ts';
 
@@ -262,9 +268,13 @@ function readCells(
         else for (const [key, value] of Object.entries(json.value)) payload.set(key, value);
         break;
       }
-      case 'field':
-        payload.set(target.field, readValue(types.get(target.field), cell));
+      case 'field': {
+        const value = readValue(types.get(target.field), cell);
+        if (typeof value === 'number' && !isStorableNumber(value))
+          misplaced.push(`${payloadPrefix}${target.field} must be ${storableNumber}`);
+        payload.set(target.field, value);
         break;
+      }
       case 'nameless':
         misplaced.push(`column ${index + 1} has a value, but no name in the header`);
         break;

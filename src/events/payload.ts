@@ -38,8 +38,7 @@ export function checkPayload(
 
 const typeChecks: Readonly<Record<FieldType, { test: (value: unknown) => boolean; mustBe: string }>> = {
   string: { test: (value) => typeof value === 'string', mustBe: 'a string' },
-  // JSON has no other numbers; those beyond the range of a double are read as infinite.
-  number: { test: (value) => typeof value === 'number' && Number.isFinite(value), mustBe: 'a number' },
+  number: { test: (value) => typeof value === 'number', mustBe: 'a number' },
   integer: {
     test: (value) => Number.isSafeInteger(value),
     mustBe: 'an integer between -(2^53 - 1) and 2^53 - 1',

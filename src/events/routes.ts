@@ -262,7 +262,9 @@ export function eventRoutes(tools: EventRouteTools): Route[] {
       scope: 'events:read',
       tag,
       summary: 'List what a contact did',
-      description: 'In the order of arrival, newest first.',
+      description:
+        'In the order of arrival, newest first. A page of large payloads, of half a megabyte together, has fewer events ' +
+        'than `limit`; `has_more` says whether there are more.',
       params: idParameter,
       query: Type.Object(paginationParameters, { additionalProperties: false }),
       success: { statusCode: 200, schema: listOf(occurrenceRecord), when: 'A page of events.' },
@@ -277,7 +279,8 @@ export function eventRoutes(tools: EventRouteTools): Route[] {
           return contact.kind === 'found' ? listed : null;
         });
         if (rows === null) throw resourceNotFound();
-        return json(toList(rows, page, showOccurrence));
+        const list = toList(rows, page, showOccurrence);
+        return json({ ...list, has_more: list.has_more || rows.some(({ is_cut_off }) => is_cut_off) });
       },
     }),
   ];

@@ -151,7 +151,8 @@ const payload = Type.Unsafe<Payload>({
   title: 'EventPayload',
   ...anyFields,
   description:
-    'The fields of the event: those that it declares, and any others. At most 32 kB as JSON. ' +
+    'The fields of the event: those that it declares, and any others. At most 32 kB as JSON, and no number ' +
+    'from 1e30 up or closer to 0 than 1e-20. ' +
     'Dates of declared fields are stored in UTC.',
 });
 

@@ -141,6 +141,27 @@ test('a CSV file of years ago becomes events, its cells as their schema says, an
   expect(await countEvents()).toBe(3);
 });
 
+test('numbers that would be written with hundreds of digits are told by their column', async () => {
+  const file = await write(
+    'long-numbers.csv',
+    [
+      'event,external_id,total,payload',
+      'order,c-1,1e308,',
+      'order,c-2,1,"{""deep"":[1e-300]}"',
+      'order,c-3,-9e29,"{""deep"":[1e-20]}"',
+    ].join('\n'),
+  );
+  const report = path.join(folder, 'long-numbers-bad.csv');
+  expect(await run(file, '--report', report)).toMatchObject({ exitCode: 2, rows: 3, stored: 1, bad: 2 });
+  expect((await readFile(report, 'utf8')).split('\n')).toEqual([
+    'row,column,reason',
+    '2,total,"payload.total must be 0, or in size at least 1e-20 and below 1e+30"',
+    '3,payload,"payload: deep[0] must be 0, or in size at least 1e-20 and below 1e+30"',
+    '',
+  ]);
+  expect(await storedEvents()).toMatchObject([{ payload: { total: -9e29, deep: [1e-20] } }]);
+});
+
 test('bad rows are told, keep no other from being stored, and alone are tried when the file is imported again', async () => {
   const file = await write(
     'mixed.ndjson',

@@ -138,6 +138,22 @@ test('a row becomes a contact, each value as the API would have stored it', asyn
   ]);
 });
 
+test('a number that would be written with hundreds of digits is no value, and one at the edge is', async () => {
+  await define('age', 'number');
+  const ended = await importFile(
+    'email,age\na@b.test,1e308\nb@b.test,-1e-21\nc@b.test,1e30\nd@b.test,-9e29\n',
+  );
+  expect(countsOf(ended)).toEqual([1, 0, 0, 3]);
+  expect(ended.issues).toEqual(
+    [2, 3, 4].map((line) => ({
+      line,
+      column: 'age',
+      reason: 'properties.age must be 0, or in size at least 1e-20 and below 1e+30',
+    })),
+  );
+  expect(await contacts()).toMatchObject([{ email: 'd@b.test', properties: { 1: -9e29 } }]);
+});
+
 test('texts that PostgreSQL writes arrays with arrive as they are', async () => {
   await define('note', 'string');
   const note = '{"a": \'\\\\\', null}, \\"';

@@ -1,6 +1,13 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { canonicalJson, defaultJsonLimits, isStorableText, readJson, showKey } from './json-text.ts';
+import {
+  canonicalJson,
+  defaultJsonLimits,
+  isStorableNumber,
+  isStorableText,
+  readJson,
+  showKey,
+} from './json-text.ts';
 
 function read(text: string, limits = defaultJsonLimits) {
   return readJson(Buffer.from(text), text, limits);
@@ -175,4 +182,56 @@ test('canonical JSON tells different values apart', () => {
     [],
   ];
   expect(new Set(texts.map(canonicalJson)).size).toBe(texts.length);
+});
+
+/** Without an exponent, as `jsonb` writes it. */
+const written = new Intl.NumberFormat('en', {
+  useGrouping: false,
+  maximumFractionDigits: 100,
+  maximumSignificantDigits: 17,
+});
+
+test('a number is refused if JSON without exponents would have more than forty characters, and says where', () => {
+  const anyDouble = fc.double({ noNaN: true, noDefaultInfinity: true });
+  const closeToLimits = fc
+    .tuple(fc.double({ min: -10, max: 10, noNaN: true }), fc.integer({ min: -24, max: 34 }))
+    .map(([factor, exponent]) => factor * 10 ** exponent);
+  fc.assert(
+    fc.property(fc.oneof(anyDouble, closeToLimits), (value) => {
+      const { length } = written.format(value);
+      // What is refused has more characters than any number that JavaScript writes without an exponent.
+      if (isStorableNumber(value)) expect(length).toBeLessThanOrEqual(40);
+      else expect(length).toBeGreaterThan(21);
+      const issues = isStorableNumber(value)
+        ? []
+        : ['list[1].at must be 0, or in size at least 1e-20 and below 1e+30'];
+      expect(issuesOf(`{"list":[0,{"at":${JSON.stringify(value)}}]}`)).toEqual(issues);
+      expect(issuesOf(`{"list":[0,{"at":${JSON.stringify(value).toUpperCase()}}]}`)).toEqual(issues);
+    }),
+  );
+});
+
+test.each([
+  ['1e30', false],
+  ['1E+0030', false],
+  ['9.99e29', true],
+  ['-1e30', false],
+  ['1e-20', true],
+  ['-9.9e-21', false],
+  ['5e-324', false],
+  ['1e400', false],
+  ['-1e400', false],
+  ['0', true],
+  ['-0', true],
+  ['0e999', true],
+  [`1${'0'.repeat(29)}`, true],
+  [`1${'0'.repeat(30)}`, false],
+  [`0.${'0'.repeat(19)}1`, true],
+  [`0.${'0'.repeat(20)}1`, false],
+  [`0.5${'0'.repeat(400)}`, true],
+  ['"1e308"', true],
+  ['"1e308\\\\"', true],
+])('%s is read: %s', (json, isRead) => {
+  for (const text of [json, `[${json}]`, `{"a":${json},"b":true}`, `[false,[${json}]]`])
+    expect(issuesOf(text).length, text).toBe(isRead ? 0 : 1);
 });

@@ -75,6 +75,14 @@ export const events: readonly Mutant[] = [
   },
   {
     file: 'src/events/store.ts',
+    from: 'where e.bytes_before < $5',
+    to: 'where e.bytes_before < $5 * 100',
+    tests: ['test/regressions/printed-json.test.ts'],
+    named: 'ends before it holds everybody up',
+    harm: 'a few readers of large payloads hold everybody up',
+  },
+  {
+    file: 'src/events/store.ts',
     from: 'return `${organizationId} ${name}`;',
     to: 'return name;',
     tests: journey,
