@@ -10,7 +10,7 @@ import {
 } from '../platform/postgres/database.ts';
 import { instantOfId, lowestIdAt } from '../platform/ids.ts';
 import { stopUnless, isNotStopped } from '../platform/postgres/stop.ts';
-import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
+import { allOf, anyOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { isTemplateUnchanged, type KeptVersion } from '../templates/templates.ts';
 import { type Horizon, isBeyond } from './kept.ts';
 import type { RecipientKey } from './keys.ts';
@@ -383,11 +383,22 @@ type MessageSearch = {
 export async function listMessages(connection: Connection, wanted: MessageSearch): Promise<MessageRow[]> {
   const page = withinHorizon(wanted.page, wanted.horizon);
   const near = nearOf(page, wanted.horizon);
-  if (near !== null) {
-    const rows = await selectPage(connection, { ...wanted, page }, near);
+  const whole = { from: wanted.horizon.messagesFrom, to: null };
+  const spans = near === null ? [whole] : [near, whole];
+  const { search } = wanted.filter;
+  if (search !== undefined && (await isRareText(connection, wanted, { span: whole, search })))
+    return searchByIndex(connection, { ...wanted, page }, { span: whole, search });
+  let rows: MessageRow[] = [];
+  for (const span of spans) {
+    const asked = { ...wanted, page };
+    rows = await (search === undefined
+      ? selectPage(connection, asked, span)
+      : searchNewest(connection, asked, { span, search }));
     if (rows.length > page.limit) return rows;
   }
-  return selectPage(connection, { ...wanted, page }, { from: wanted.horizon.messagesFrom, to: null });
+  return search === undefined
+    ? rows
+    : searchByIndex(connection, { ...wanted, page }, { span: whole, search });
 }
 
 /** Ids: none of a page is lower than `from`, or as high as `to`. */
@@ -413,46 +424,201 @@ function nearOf({ after, before }: Page, { messagesFrom, atMs }: Horizon): Span 
   return messagesFrom !== null && from <= messagesFrom ? null : { from, to: null };
 }
 
-/**
- * Planned at each run, since the best plan depends on the filter: `status` and `category` use the indexes messages_status and
- * messages_category, `search` off messages_subject and recipients_address, and a page without a filter by the primary key.
- */
-async function selectPage(
-  connection: Connection,
+type Selection = {
+  values: unknown[];
+  bind: (value: unknown) => string;
+  /** Messages `m` that pass all filters but the search, and lie in the span. */
+  isOfMessages: Predicate;
+  isWithin: (column: string) => Predicate;
+};
+
+/** $1 is the organization, $2 the cursor, $3 one more than the page holds, $4 the channel. */
+function selectMessages(
   { organizationId, channel, filter, page }: MessageSearch,
   { from, to }: Span,
-): Promise<MessageRow[]> {
-  const values: unknown[] = [organizationId, channel, cursorOf(page), page.limit + 1];
+): Selection {
+  const values: unknown[] = [organizationId, cursorOf(page), page.limit + 1];
   const bind = (value: unknown) => `$${values.push(value)}`;
+  const isOfChannel = toPredicate(`m.channel = ${bind(channel)}`);
   const [low, high] = [from && bind(from), to && bind(to)];
   const isWithin = (column: string) =>
     allOf([
       ...(low === null ? [] : [toPredicate(`${column} >= ${low}`)]),
       ...(high === null ? [] : [toPredicate(`${column} < ${high}`)]),
     ]);
-  const conditions: Predicate[] = [isWithin('m.id')];
+  const conditions: Predicate[] = [toPredicate("m.class = 'transactional'"), isOfChannel, isWithin('m.id')];
   if (filter.status !== undefined) conditions.push(toPredicate(`m.status = ${bind(filter.status)}`));
   if (filter.category !== undefined) conditions.push(toPredicate(`m.category = ${bind(filter.category)}`));
-  if (filter.search !== undefined) {
-    const bindRange = (prefix: string): Range => ({
-      from: bind(toSearchKey(prefix)),
-      to: bind(`${toSearchKey(prefix)}${highestCharacter}`),
-    });
-    const { text, address } = filter.search;
-    const ranges = { text: bindRange(text), address: address === null ? null : bindRange(address) };
-    conditions.push(toPredicate(`m.id in (${searchedIds(ranges, page, isWithin)})`));
-  }
+  return { values, bind, isOfMessages: allOf(conditions), isWithin };
+}
+
+/**
+ * Planned at each run, since the best plan depends on the filter: `status` and `category` use the indexes messages_status and
+ * messages_category, and a page without a filter the primary key.
+ */
+async function selectPage(connection: Connection, wanted: MessageSearch, span: Span): Promise<MessageRow[]> {
+  const { values, isOfMessages } = selectMessages(wanted, span);
   return connection.rows(
     unpreparedStatement<MessageRow>(
       `select ${messageColumns}
        from messages m
-       where m.organization_id = $1 and m.channel = $2 and m.class = 'transactional'
-         and ${allOf(conditions)}
-         ${pageClause(page, 'm.id', '$3')}
-       limit $4`,
+       where m.organization_id = $1 and ${isOfMessages} ${pageClause(wanted.page, 'm.id', '$2')}
+       limit $3`,
     ),
     values,
   );
+}
+
+/** Where in the list, and what for. */
+type Searched = { span: Span; search: SearchedPrefixes };
+
+/**
+ * A text is rare if no more messages, and no more recipients, begin with it. To find and sort so many takes as long as to
+ * look through the newest messages; with fewer, these would seldom hold a page of them.
+ */
+const rareMatchesMax = 10_000;
+
+/** By the indexes messages_subject and recipients_address. */
+async function isRareText(
+  connection: Connection,
+  wanted: MessageSearch,
+  { span, search }: Searched,
+): Promise<boolean> {
+  const { values, bind, isWithin } = selectMessages({ ...wanted, filter: {} }, span);
+  const { hasText, hasAddress } = bindSearch(bind, search);
+  const counts = [
+    `select
+     from messages m
+     where m.organization_id = $1 and m.channel = $4 and m.class = 'transactional' and ${hasText('m')}
+       and ${isWithin('m.id')}`,
+    ...(hasAddress === null
+      ? []
+      : [
+          `select
+     from recipients r
+     where r.organization_id = $1 and ${hasAddress('r')} and ${isWithin('r.message_id')}`,
+        ]),
+  ].map((matches) => `(select count(*) from (${matches} limit ${rareMatchesMax + 1}) matches)`);
+  const [row] = await connection.rows(
+    unpreparedStatement<{ is_rare: boolean }>(
+      `select greatest(${counts.join(', ')}) <= ${rareMatchesMax} as is_rare
+       from (select $2::uuid, $3::integer) unused`,
+    ),
+    values,
+  );
+  return row?.is_rare === true;
+}
+
+/**
+ * How many messages are looked through for a text, from the cursor on. Fewer would seldom fill a page of a text that one in
+ * a hundred has; more would cost searches for a rare one what they do not find here.
+ */
+const searchedNewestMax = 2_500;
+
+/**
+ * Among the messages next to the cursor. A text that many have fills its page here; by its index all of them would have to
+ * be found first, and sorted.
+ */
+async function searchNewest(
+  connection: Connection,
+  wanted: MessageSearch,
+  { span, search }: Searched,
+): Promise<MessageRow[]> {
+  const { page } = wanted;
+  const { values, bind, isOfMessages } = selectMessages(wanted, span);
+  const { hasText, hasAddress } = bindSearch(bind, search);
+  const matches = [hasText('m')];
+  if (hasAddress !== null)
+    matches.push(
+      toPredicate(`exists (
+           select
+           from recipients r
+           where r.organization_id = $1 and r.message_id = m.id and ${hasAddress('r')}
+           offset 0
+         )`),
+    );
+  return connection.rows(
+    unpreparedStatement<MessageRow>(
+      `select ${messageColumns}
+       from (
+         select m.*
+         from messages m
+         where m.organization_id = $1 and ${isOfMessages} ${pageClause(page, 'm.id', '$2')}
+         limit ${searchedNewestMax}
+       ) m
+       where ${anyOf(matches)} ${pageClause(page, 'm.id', '$2')}
+       limit $3`,
+    ),
+    values,
+  );
+}
+
+/**
+ * Among all, by the indexes messages_subject and recipients_address. A text that is rare, or old, is found here; asked for
+ * the newest of them at once, PostgreSQL would walk the primary key back to them: 2.5 s through two million messages.
+ */
+async function searchByIndex(
+  connection: Connection,
+  wanted: MessageSearch,
+  { span, search }: Searched,
+): Promise<MessageRow[]> {
+  const { page } = wanted;
+  const { values, bind, isOfMessages, isWithin } = selectMessages(wanted, span);
+  const { hasText, hasAddress } = bindSearch(bind, search);
+  const isBeyond = (column: string) =>
+    toPredicate(
+      page.before !== null ? `${column} > $2` : page.after !== null ? `${column} < $2` : '$2::uuid is null',
+    );
+  // Of many, no more than the page needs are kept; `offset 0` keeps the order of the page out of the choice of the index.
+  const byText = `
+    (select found.id
+     from (select m.id from messages m where m.organization_id = $1 and ${isOfMessages} and ${hasText('m')} and ${isBeyond('m.id')} offset 0) found
+     where true ${pageClause(page, 'found.id', '$2')}
+     limit $3)`;
+  const byAddress =
+    hasAddress &&
+    `
+    select r.message_id
+    from recipients r
+    where r.organization_id = $1 and ${hasAddress('r')} and ${isWithin('r.message_id')} and ${isBeyond('r.message_id')}`;
+  // In their order, so that no more messages are read than the page needs; `offset 0` keeps the page out of the search.
+  return connection.rows(
+    unpreparedStatement<MessageRow>(
+      `select ${messageColumns}
+       from (
+         select found.id
+         from (${byText} ${byAddress === null ? '' : `union ${byAddress}`} offset 0) found
+         where true ${pageClause(page, 'found.id', '$2')}
+         offset 0
+       ) found
+       cross join lateral (
+         select m.*
+         from messages m
+         where m.organization_id = $1 and ${isOfMessages} and m.id = found.id
+         offset 0
+       ) m
+       where true ${pageClause(page, 'found.id', '$2')}
+       limit $3`,
+    ),
+    values,
+  );
+}
+
+/**
+ * Conditions of a search, on a message and on a recipient; null where addresses are not searched. They use the operators of
+ * `text_pattern_ops` and not `like`, because row-level security keeps `like` out of index conditions.
+ */
+function bindSearch(bind: Selection['bind'], { text, address }: SearchedPrefixes) {
+  const bindRange = (prefix: string) => {
+    const [from, to] = [bind(toSearchKey(prefix)), bind(`${toSearchKey(prefix)}${highestCharacter}`)];
+    return (column: string) => toPredicate(`${column} ~>=~ ${from} and ${column} ~<~ ${to}`);
+  };
+  const isText = bindRange(text);
+  const isAddress = address === null ? null : bindRange(address);
+  return {
+    hasText: (message: string) => isText(`${message}.subject_key`),
+    hasAddress: isAddress && ((recipient: string) => isAddress(`${recipient}.address_key`)),
+  };
 }
 
 /**
@@ -469,39 +635,6 @@ function withinHorizon(page: Page, { messagesFrom }: Horizon): Page {
  * Compared byte by byte, every text that begins with a prefix lies between the prefix and the prefix followed by this.
  */
 const highestCharacter = '\u{10ffff}';
-
-/** Placeholders of parameters in a statement. */
-type Range = { from: string; to: string };
-
-/**
- * SQL for the ids of a page of messages whose search text, or one of whose addresses, lies in the range. It uses the
- * operators of `text_pattern_ops` and not `like`, because row-level security keeps `like` out of index conditions.
- */
-function searchedIds(
-  { text, address }: { text: Range; address: Range | null },
-  page: Page,
-  isWithin: (column: string) => Predicate,
-): string {
-  const byText = `
-    (select s.id
-     from messages s
-     where s.organization_id = $1 and s.channel = $2 and s.class = 'transactional'
-       and s.subject_key ~>=~ ${text.from} and s.subject_key ~<~ ${text.to} and ${isWithin('s.id')}
-       ${pageClause(page, 's.id', '$3')}
-     limit $4)`;
-  if (address === null) return byText;
-  return `${byText}
-    union
-    (select distinct r.message_id
-     from recipients r
-     join messages s on s.organization_id = r.organization_id and s.id = r.message_id
-     where r.organization_id = $1
-       and r.address_key ~>=~ ${address.from} and r.address_key ~<~ ${address.to} and ${isWithin('r.message_id')}
-       and ${isWithin('s.id')}
-       and s.channel = $2 and s.class = 'transactional'
-       ${pageClause(page, 'r.message_id', '$3')}
-     limit $4)`;
-}
 
 /** The outcome of a recipient, apart from its status. */
 export type FateRow = {
