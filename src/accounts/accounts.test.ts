@@ -196,7 +196,9 @@ test('keys are listed newest first with what a person needs to tell them apart, 
     scopes: ['read_only'],
     expiresAt,
     revokedAt: null,
+    allowedNetworks: null,
     lastUsedAt: null,
+    lastUsedAddress: null,
     createdAt: new Date(clock.nowMs()),
   });
 });

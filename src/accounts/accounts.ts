@@ -3,7 +3,7 @@ import type { NewId } from '../platform/ids.ts';
 import type { Bound, Connection, Database } from '../platform/postgres/database.ts';
 import { sha256 } from '../platform/secrets.ts';
 import { generateApiKey } from './api-key.ts';
-import { isScopeOrBundle, type Organization, type PlanChange } from './schema.ts';
+import { type ApiKey, isScopeOrBundle, type Organization, type PlanChange } from './schema.ts';
 import type { Channel } from '../channels/channel.ts';
 import * as store from './store.ts';
 
@@ -58,7 +58,10 @@ export async function updateOrganization(
   return store.updateOrganization(tools.database, organizationId, change, now(tools.clock));
 }
 
-export type NewApiKey = { organizationId: string; name: string; scopes: string[]; expiresAt: Date | null };
+export type NewApiKey = Pick<ApiKey, 'organizationId' | 'name' | 'scopes' | 'expiresAt'> & {
+  /** As `parseNetwork` writes them, 50 at most; left out, it may be used from any address. */
+  allowedNetworks?: string[] | null;
+};
 
 /**
  * Makes an API key and returns it: the only time that it is seen, since only its digest is stored.
@@ -75,6 +78,7 @@ export async function createApiKey(
   const key = generateApiKey();
   await store.insertApiKey(tools.database, {
     ...wanted,
+    allowedNetworks: wanted.allowedNetworks ?? null,
     id,
     prefix: key.slice(0, prefixLength),
     sha256: sha256(key),

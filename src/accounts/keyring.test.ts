@@ -271,6 +271,37 @@ test('the last use of a key is its own, and none of the organization’s other k
   expect([other!.lastUsedAt, used!.lastUsedAt]).toEqual([null, new Date(clock.nowMs())]);
 });
 
+test('a key that was made for some networks opens nothing from elsewhere, and nothing is written of that', async () => {
+  const wanted = { organizationId, name: 'K', scopes: ['read_only'], expiresAt: null };
+  const { key } = await createApiKey(tools, {
+    ...wanted,
+    allowedNetworks: ['192.0.2.0/28', '2001:db8::/32'],
+  });
+  for (const from of ['192.0.2.1', '::ffff:192.0.2.15', '2001:db8::7'])
+    expect(await keyring.find(key, from), from).toMatchObject({ organizationId });
+  await keyring.flush();
+  for (const from of ['192.0.2.16', '2001:db9::7', 'unknown'])
+    expect(await keyring.find(key, from), from).toBe('foreign_address');
+  clock.advance(60_001);
+  expect(await keyring.find(key, '198.51.100.1')).toBe('foreign_address');
+  await keyring.flush();
+  expect((await listApiKeys(database, organizationId, 1))[0]!.lastUsedAddress).toBe('192.0.2.1');
+});
+
+test('the last use of a key says from where it was', async () => {
+  const { key } = await aKey();
+  for (const [from, written] of [
+    ['::ffff:192.0.2.7', '192.0.2.7'],
+    ['fe80::1%eth0', 'fe80::1'],
+    ['unknown', null],
+  ] as const) {
+    clock.advance(60_001);
+    await keyring.find(key, from);
+    await keyring.flush();
+    expect((await listApiKeys(database, organizationId, 1))[0]!.lastUsedAddress).toBe(written);
+  }
+});
+
 test('the last use of a key is written behind its back, and once a minute at most', async () => {
   const { key } = await aKey();
   await keyring.find(key, address);

@@ -3,7 +3,7 @@ import { createBatcher } from '../platform/batcher.ts';
 import { type Clock, dateOf } from '../platform/clock.ts';
 import { overloaded } from '../platform/http/errors.ts';
 import type { Log } from '../platform/log.ts';
-import { networkOf } from '../platform/network.ts';
+import { createNetworkMatch, networkOf, plainAddress } from '../platform/network.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { partOf, wholeShare } from '../platform/process-share.ts';
 import { sha256 } from '../platform/secrets.ts';
@@ -18,9 +18,12 @@ export type Grant = {
   scopes: ReadonlySet<Scope>;
   requestsPerWindow: number;
   eventsPerWindow: number;
+  /** Whether the key may be used from the address of a client; null where it may be from any. */
+  isAllowedFrom: ((address: string) => boolean) | null;
 };
 
-export type KeyringOutcome = Grant | 'unauthorized' | 'too_many_wrong_keys';
+/** `foreign_address`: the key is right, and may not be used from there. */
+export type KeyringOutcome = Grant | 'unauthorized' | 'too_many_wrong_keys' | 'foreign_address';
 
 /** Tells what an API key opens, without asking the database at each request. */
 export type Keyring = {
@@ -65,7 +68,7 @@ export function createKeyring(
   const known = new LRUCache<string, Known>({ max: keysMax });
   const loading = new Map<string, Promise<Known | null>>();
   const attempts = new LRUCache<string, Attempts>({ max: networksMax });
-  let touched: { organizationId: string; id: string }[] = [];
+  let touched: { organizationId: string; id: string; address: string | null }[] = [];
 
   const remember = (found: store.KeyGrant | null, cacheKey: string, loadedAtMs: number): Known | null => {
     if (found === null) {
@@ -82,6 +85,7 @@ export function createKeyring(
               scopes: resolveScopes(key.scopes),
               requestsPerWindow: found.requestsPerWindow,
               eventsPerWindow: found.eventsPerWindow,
+              isAllowedFrom: key.allowedNetworks && createNetworkMatch(key.allowedNetworks),
             }
           : null,
       expiresAtMs: key.expiresAt?.getTime() ?? Number.POSITIVE_INFINITY,
@@ -177,11 +181,13 @@ export function createKeyring(
       }
       if (entry === null) return 'unauthorized';
       if (entry.grant === null || entry.expiresAtMs <= clock.nowMs()) return 'unauthorized';
+      if (entry.grant.isAllowedFrom?.(address) === false) return 'foreign_address';
 
       const nowMs = clock.monotonicMs();
       if (nowMs - entry.touchedAtMs > touchIntervalMs) {
         entry.touchedAtMs = nowMs;
-        touched.push({ organizationId: entry.grant.organizationId, id: entry.grant.keyId });
+        const { organizationId, keyId: id } = entry.grant;
+        touched.push({ organizationId, id, address: plainAddress(address) });
         if (touched.length === 1) {
           clock.after(1_000, () => {
             flush().catch((cause: unknown) => {

@@ -83,7 +83,11 @@ export type ApiKey = {
   scopes: string[];
   expiresAt: Date | null;
   revokedAt: Date | null;
+  /** CIDR ranges that it may be used from; null for any address. */
+  allowedNetworks: string[] | null;
   lastUsedAt: Date | null;
+  /** Of the client that was seen at `lastUsedAt`. */
+  lastUsedAddress: string | null;
   createdAt: Date;
 };
 

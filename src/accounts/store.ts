@@ -280,16 +280,26 @@ export async function warnOfReputation(
 
 export async function insertApiKey(
   connection: Connection,
-  key: Pick<ApiKey, 'id' | 'organizationId' | 'name' | 'prefix' | 'scopes' | 'expiresAt' | 'createdAt'> & {
-    sha256: Buffer;
-  },
+  key: Omit<ApiKey, 'revokedAt' | 'lastUsedAt' | 'lastUsedAddress'> & { sha256: Buffer },
 ): Promise<void> {
   await connection.rows(
     unpreparedStatement(
-      `insert into api_keys (organization_id, id, name, prefix, key_sha256, scopes, expires_at, created_at)
-       values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+      `insert into api_keys (
+         organization_id, id, name, prefix, key_sha256, scopes, expires_at, allowed_networks, created_at
+       )
+       values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
     ),
-    [key.organizationId, key.id, key.name, key.prefix, key.sha256, key.scopes, key.expiresAt, key.createdAt],
+    [
+      key.organizationId,
+      key.id,
+      key.name,
+      key.prefix,
+      key.sha256,
+      key.scopes,
+      key.expiresAt,
+      key.allowedNetworks,
+      key.createdAt,
+    ],
   );
 }
 
@@ -330,7 +340,8 @@ const selectGrants = statement<
   'accounts_select_grants',
   `select
      wanted.position,
-     k.organization_id, k.id, k.name, k.prefix, k.scopes, k.expires_at, k.revoked_at, k.last_used_at, k.created_at,
+     k.organization_id, k.id, k.name, k.prefix, k.scopes, k.expires_at, k.revoked_at, k.allowed_networks,
+     k.last_used_at, k.last_used_address, k.created_at,
      o.requests_per_window, o.events_per_window
    from unnest($1::text[]) with ordinality as wanted (key_sha256, position)
    join api_keys k on k.key_sha256 = decode(wanted.key_sha256, 'hex')
@@ -359,18 +370,23 @@ export async function findGrants(
 
 export async function touchApiKeys(
   connection: Connection,
-  used: readonly { organizationId: string; id: string }[],
+  used: readonly { organizationId: string; id: string; address: string | null }[],
   usedAt: Date,
 ): Promise<void> {
   await connection.rows(
     unpreparedStatement(
       `update api_keys k
-       set last_used_at = $3
-       from unnest($1::uuid[], $2::uuid[]) as used (organization_id, id)
+       set last_used_at = $4, last_used_address = used.address
+       from unnest($1::uuid[], $2::uuid[], $3::inet[]) as used (organization_id, id, address)
        where k.organization_id = used.organization_id
          and k.id = used.id`,
     ),
-    [used.map(({ organizationId }) => organizationId), used.map(({ id }) => id), usedAt],
+    [
+      used.map(({ organizationId }) => organizationId),
+      used.map(({ id }) => id),
+      used.map(({ address }) => address),
+      usedAt,
+    ],
   );
 }
 
@@ -618,12 +634,14 @@ type ApiKeyRow = {
   scopes: string[];
   expires_at: Date | null;
   revoked_at: Date | null;
+  allowed_networks: string[] | null;
   last_used_at: Date | null;
+  last_used_address: string | null;
   created_at: Date;
 };
 
 const apiKeyColumns =
-  'organization_id, id, name, prefix, scopes, expires_at, revoked_at, last_used_at, created_at';
+  'organization_id, id, name, prefix, scopes, expires_at, revoked_at, allowed_networks, last_used_at, last_used_address, created_at';
 
 function apiKeyOf(row: ApiKeyRow): ApiKey {
   return {
@@ -634,7 +652,9 @@ function apiKeyOf(row: ApiKeyRow): ApiKey {
     scopes: row.scopes,
     expiresAt: row.expires_at,
     revokedAt: row.revoked_at,
+    allowedNetworks: row.allowed_networks,
     lastUsedAt: row.last_used_at,
+    lastUsedAddress: row.last_used_address,
     createdAt: row.created_at,
   };
 }

@@ -5,6 +5,7 @@ import { dateOf } from '../platform/clock.ts';
 import { addCommand, type CommandOutcome, done, formatTable, onInstallation, refuse } from './command.ts';
 import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
 import {
+  collectNetwork,
   defaultPageSize,
   listScopes,
   parseInstant,
@@ -23,6 +24,11 @@ export function addKeyCommands(group: Command): void {
     .option('--name <name>', 'what it is for', parseName, 'API key')
     .option('--scopes <scopes>', 'separated by commas; see below', parseScopes, ['full_access'])
     .option('--expires-at <time>', 'RFC 3339 with an offset; without it, it never expires', parseInstant)
+    .option(
+      '--allow-ip <address>',
+      'may be used from this address or CIDR range alone; may be given several times',
+      collectNetwork,
+    )
     .addHelpText('after', `\n${listScopes()}`)
     .action(
       onInstallation((installation, options: Unresolved<KeyOptions>) =>
@@ -42,16 +48,37 @@ export function addKeyCommands(group: Command): void {
     .action(onInstallation(runKeyRevoke));
 }
 
-type KeyOptions = { org: string; name: string; scopes: string[]; expiresAt?: number };
+type KeyOptions = { org: string; name: string; scopes: string[]; expiresAt?: number; allowIp?: string[] };
 
 async function runKeyCreate(installation: Installation, options: KeyOptions): Promise<CommandOutcome> {
-  const { org: organizationId, name, scopes, expiresAt: expiresAtMs } = options;
+  const {
+    org: organizationId,
+    name,
+    scopes,
+    expiresAt: expiresAtMs,
+    allowIp: allowedNetworks = null,
+  } = options;
   if (expiresAtMs !== undefined && expiresAtMs <= installation.clock.nowMs()) {
     return refuse('The time of --expires-at is in the past.');
   }
   const expiresAt = expiresAtMs === undefined ? null : dateOf(expiresAtMs);
-  const { id, key } = await createApiKey(installation, { organizationId, name, scopes, expiresAt });
-  return done({ id, key }, `Id:  ${id}\nKey: ${key}\nThe key is not shown again.`);
+  const { id, key } = await createApiKey(installation, {
+    organizationId,
+    name,
+    scopes,
+    expiresAt,
+    allowedNetworks,
+  });
+  const isWide = scopes.includes('full_access');
+  return done(
+    { id, key },
+    [
+      `Id:  ${id}`,
+      `Key: ${key}`,
+      'The key is not shown again.',
+      ...(isWide ? ['It may do everything. A program that only sends needs --scopes email:send.'] : []),
+    ].join('\n'),
+  );
 }
 
 async function runKeyList(
@@ -62,14 +89,16 @@ async function runKeyList(
   const found = await listApiKeys(installation.database, organizationId, limit + 1);
   const keys = found.slice(0, limit);
   const table = formatTable(
-    ['ID', 'KEY', 'NAME', 'SCOPES', 'EXPIRES', 'LAST USED', 'STATE'],
+    ['ID', 'KEY', 'NAME', 'SCOPES', 'FROM', 'EXPIRES', 'LAST USED', 'BY', 'STATE'],
     keys.map((key) => [
       key.id,
       `${key.prefix}…`,
       key.name,
       key.scopes.join(','),
+      key.allowedNetworks?.join(',') ?? 'anywhere',
       key.expiresAt?.toISOString() ?? 'never',
       key.lastUsedAt?.toISOString() ?? 'never',
+      key.lastUsedAddress ?? '',
       stateOf(key, installation.clock.nowMs()),
     ]),
   );
@@ -83,7 +112,9 @@ async function runKeyList(
         state: stateOf(key, installation.clock.nowMs()),
         expires_at: key.expiresAt,
         revoked_at: key.revokedAt,
+        allowed_networks: key.allowedNetworks,
         last_used_at: key.lastUsedAt,
+        last_used_address: key.lastUsedAddress,
         created_at: key.createdAt,
       })),
       has_more: found.length > limit,

@@ -4,6 +4,7 @@ import { type Channel, channels } from '../channels/channel.ts';
 import { isLongerThan } from '../platform/characters.ts';
 import { parseTimestamp } from '../platform/clock.ts';
 import { isUuid } from '../platform/ids.ts';
+import { parseNetwork } from '../platform/network.ts';
 import { didYouMean } from '../platform/suggestion.ts';
 import { programName } from '../platform/program-name.ts';
 
@@ -55,6 +56,19 @@ export function parseScopes(text: string): string[] {
   }
   if (names.length === 0) throw new InvalidArgumentError(`It must name at least one scope. ${listScopes()}`);
   return names;
+}
+
+/** More than this is a list that nobody reads any more. */
+const networksMax = 50;
+
+/** For an option that may be given several times: an address or a CIDR range, as the range that it means. */
+export function collectNetwork(text: string, collected: string[] = []): string[] {
+  const network = parseNetwork(text.trim());
+  if (network === null)
+    throw new InvalidArgumentError('It must be an address or a range, such as 203.0.113.7 or 2001:db8::/32.');
+  if (collected.length === networksMax)
+    throw new InvalidArgumentError(`It can be given ${networksMax} times at most.`);
+  return [...collected, network];
 }
 
 /** For help and for errors. */

@@ -264,6 +264,10 @@ function createDoorman(keyring: Keyring, rateLimiter: RateLimiter, deviceRing: D
       );
       return { rate: null, result: error };
     }
+    // Not counted: whoever has stolen a key could use up what its owner may ask.
+    if (grant === 'foreign_address') {
+      return { rate: null, result: new PublicError(forbidden, foreignAddressHelp) };
+    }
     const { organizationId, requestsPerWindow, eventsPerWindow, scopes } = grant;
     const [noun, limit] =
       request.countsAs === 'event'
@@ -300,6 +304,9 @@ function exceed({ limit, resetSeconds }: RateVerdict, noun: 'requests' | 'events
     { 'retry-after': `${resetSeconds}` },
   );
 }
+
+const foreignAddressHelp =
+  'The API key may not be used from this address. "bin/postillion key list" shows the networks that it was made for.';
 
 const keyHelp =
   'The API key is missing, invalid, expired or revoked. Send it as "Authorization: Bearer <key>".';

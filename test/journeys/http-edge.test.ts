@@ -328,6 +328,21 @@ describe('a key', () => {
       expect(body).toEqual(envelope(401, 'unauthorized'));
     }
   });
+
+  test('that was made for other networks is refused, and uses up nothing of its organization', async () => {
+    const { installation, organizationId } = server;
+    const wanted = { organizationId, name: 'K', scopes: ['full_access'], expiresAt: null };
+    const ask = async (allowedNetworks: string[]) => {
+      const { key } = await createApiKey(installation, { ...wanted, allowedNetworks });
+      return server.request('GET', '/v1/email', undefined, { authorization: `Bearer ${key}` });
+    };
+    const left = async () => Number((await ask(['127.0.0.0/8'])).headers.get('ratelimit-remaining'));
+    const before = await left();
+    const refused = await ask(['203.0.113.0/24', '2001:db8::/32']);
+    expect(refused).toMatchObject({ status: 403, body: envelope(403, 'forbidden') });
+    expect(refused.headers.get('ratelimit-remaining')).toBeNull();
+    expect(await left()).toBe(before - 1);
+  });
 });
 
 /** An organization whose window holds so many requests, on a clock of its own so that no window ends in between. */
