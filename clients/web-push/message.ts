@@ -11,7 +11,7 @@ export type Message = {
   data?: Readonly<Record<string, string>>;
 };
 
-/** What a notification of ours carries in its `data`, among what is the site's. */
+/** What a notification of ours carries in its `data` beside what is the site's, under a key that is reserved: `postillion_message`. */
 export type Carried = {
   id: string;
   link: string | null;
@@ -49,13 +49,13 @@ export function toOptions(message: Message, actionsMax: number) {
     // A message that came twice is shown once.
     tag: id,
     actions: actions.slice(0, actionsMax).map((action) => ({ action: action.id, title: action.label })),
-    data: { ...data, postillion: carried },
+    data: { ...data, postillion_message: carried },
   } satisfies ShownOptions;
 }
 
 /** Null for a notification that the site has shown by itself. */
 export function readCarried(data: unknown): Carried | null {
-  return (data as { postillion?: Carried } | null)?.postillion ?? null; // As `toOptions` wrote it.
+  return (data as { postillion_message?: Carried } | null)?.postillion_message ?? null; // As `toOptions` wrote it.
 }
 
 /**

@@ -162,7 +162,11 @@ test('a push is shown whole, and told of in one request under the secret of the 
         ],
         data: {
           parcel: '7',
-          postillion: { id: messageId, link: '/parcels/7', links: { track: 'https://carrier.test/7' } },
+          postillion_message: {
+            id: messageId,
+            link: '/parcels/7',
+            links: { track: 'https://carrier.test/7' },
+          },
         },
       },
     },

@@ -174,13 +174,24 @@ function print(isJson: boolean, outcome: CommandOutcome): void {
     process.exitCode ??= 1;
     return;
   }
-  process.stdout.write(`${isJson ? JSON.stringify(outcome.json) : outcome.text}\n`);
+  process.stdout.write(`${escapeControls(isJson ? JSON.stringify(outcome.json) : outcome.text)}\n`);
   if (outcome.kind === 'failed') process.exitCode = 1;
 }
 
 function printError(isJson: boolean, problem: string): void {
-  if (isJson) process.stdout.write(`${JSON.stringify({ error: problem })}\n`);
-  else process.stderr.write(`${problem}\n`);
+  if (isJson) process.stdout.write(`${escapeControls(JSON.stringify({ error: problem }))}\n`);
+  else process.stderr.write(`${escapeControls(problem)}\n`);
+}
+
+/**
+ * What is printed may quote a file, a name or another server: characters that a terminal would obey, such as ESC, are
+ * written out as JSON writes them, which has the same meaning within JSON.
+ */
+export function escapeControls(text: string): string {
+  return text.replace(
+    /[^\P{Cc}\n\t]/gu,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
 }
 
 /** Silent, so that a terminal shows only the result, unless the user asks for more. */

@@ -55,7 +55,7 @@ describeInBrowser('the worker of the SDK in Chromium', (getBrowser) => {
           body: 'It comes today',
           tag: 'one',
           actions: ['track', 'later'],
-          data: { parcel: '7', postillion: { id: 'one', link: '/parcels/7', links: {} } },
+          data: { parcel: '7', postillion_message: { id: 'one', link: '/parcels/7', links: {} } },
         },
       ]);
       await happen(worker, 'notificationclick', 'later');
