@@ -1,12 +1,13 @@
 import { createReadStream } from 'node:fs';
-import { open } from 'node:fs/promises';
 import type { Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import { requireInner } from '../platform/postgres/embedded-restore.ts';
 import { readTar, type TarEntry, tarFile } from '../platform/tar.ts';
+import { isEncrypted, openEncrypted } from './backup-encryption.ts';
 
 /**
- * The file of a backup, of one of two kinds, which its first bytes tell apart:
+ * The file of a backup, of one of two kinds, which its first bytes tell apart, and encrypted if one wishes
+ * (backup-encryption.ts):
  *
  * - `dump`: what `pg_dump -Fc` writes, of a database of one's own. Any `pg_restore` that is new enough reads it.
  * - `cluster`: the files of the embedded PostgreSQL as a compressed archive (tar.gz), before them a description, and the
@@ -29,16 +30,36 @@ export type BackupOrigin = { release: string; postgres: number; at: Date };
 const descriptionName = 'postillion-backup.json';
 const secretName = 'postillion-secret';
 
-/** Null if it is neither. Throws if it cannot be read. */
-export async function findBackupKind(file: string): Promise<BackupKind | null> {
-  const handle = await open(file, 'r');
+/**
+ * A file with a backup in it, each time from its beginning: as it stands, or opened with the passphrase that it was
+ * encrypted under.
+ */
+export type BackupFile = () => Promise<Readable>;
+
+/** `wrong_passphrase` also where the beginning of the file is damaged. */
+export async function openBackup(
+  file: string,
+  passphrase: string | null,
+): Promise<BackupFile | 'needs_passphrase' | 'needs_none' | 'wrong_passphrase'> {
+  if (!(await isEncrypted(file)))
+    return passphrase === null ? () => Promise.resolve(createReadStream(file)) : 'needs_none';
+  return passphrase === null
+    ? 'needs_passphrase'
+    : ((await openEncrypted(file, passphrase)) ?? 'wrong_passphrase');
+}
+
+/** Null if it is neither. Rejects if it cannot be read. */
+export async function findBackupKind(read: BackupFile): Promise<BackupKind | null> {
+  const source = await read();
   try {
-    const { buffer, bytesRead } = await handle.read(Buffer.alloc(5), 0, 5, 0);
-    const head = buffer.toString('latin1', 0, bytesRead);
-    if (head === 'PGDMP') return 'dump';
-    return head.startsWith('\x1f\x8b') ? 'cluster' : null;
+    for await (const first of source as AsyncIterable<Buffer>) {
+      const head = Buffer.from(first).toString('latin1', 0, 5);
+      if (head === 'PGDMP') return 'dump';
+      return head.startsWith('\x1f\x8b') ? 'cluster' : null;
+    }
+    return null;
   } finally {
-    await handle.close();
+    source.destroy();
   }
 }
 
@@ -57,12 +78,12 @@ export async function* writeCluster(
 export type ClusterBackup = { description: BackupDescription; secret: string | null };
 
 /** Reads all of it, and keeps nothing but what it says of itself. Throws if it is cut off, damaged or something else. */
-export async function examineCluster(file: string): Promise<ClusterBackup> {
+export async function examineCluster(read: BackupFile): Promise<ClusterBackup> {
   let description: BackupDescription | null = null;
   let secret: string | null = null;
   const names = new Set<string>();
   try {
-    for await (const { name, kind, sizeBytes, content } of readTar(unzip(file))) {
+    for await (const { name, kind, sizeBytes, content } of readTar(unzip(read))) {
       if (kind === 'other') throw new Error(`it has a link, or a device, under the name ${name}`);
       names.add(requireInner(name));
       if ((name === descriptionName || name === secretName) && sizeBytes <= ownEntryBytesMax) {
@@ -96,14 +117,14 @@ const ownEntryBytesMax = 65_536;
 const requiredNames = ['backup_label', 'global/pg_control', 'PG_VERSION'];
 
 /** The files of the cluster alone. */
-export async function* clusterFilesOf(file: string): AsyncGenerator<TarEntry> {
-  for await (const entry of readTar(unzip(file))) {
+export async function* clusterFilesOf(read: BackupFile): AsyncGenerator<TarEntry> {
+  for await (const entry of readTar(unzip(read))) {
     if (entry.name !== descriptionName && entry.name !== secretName) yield entry;
   }
 }
 
-async function* unzip(file: string): AsyncGenerator<Buffer> {
-  const compressed = createReadStream(file);
+async function* unzip(read: BackupFile): AsyncGenerator<Buffer> {
+  const compressed = await read();
   const gunzip = createGunzip();
   compressed.on('error', (cause) => gunzip.destroy(cause));
   compressed.pipe(gunzip);

@@ -21,11 +21,12 @@ import type { Database, DatabaseAddress } from '../platform/postgres/database.ts
 import { type DumpProgram, findDumpProgram, runDumpProgram } from '../platform/postgres/dump-programs.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { writeCluster } from './backup-archive.ts';
+import { encrypt, readPassphrase } from './backup-encryption.ts';
 import { type CommandOutcome, done, refuse, runCommand } from './command.ts';
 import { type NewFile, openNewFile } from './files.ts';
 import { interruptedExitCode, listenForInterruption } from './progress.ts';
 
-export type BackupOptions = { programs?: string; secret: boolean };
+export type BackupOptions = { programs?: string; withoutSecret?: boolean; passphraseFile?: string };
 
 /**
  * `backup`. The file appears under its name only when it is whole, and replaces none. It holds one state of the database,
@@ -35,11 +36,16 @@ export async function runBackup(file: string, options: BackupOptions, command: C
   await runCommand(command, { isLong: true }, async (log) => {
     const config = readConfig(readEnvironment(process.env));
     if (!hasInstallation(config)) return refuse(`There is no installation in ${config.dataDirectory} yet.`);
+    const given = await takePassphrase(options.passphraseFile);
+    if (given.kind === 'refused') return refuse(given.problem);
     const { address, stop } = await findPostgres(config, log);
     try {
       const foundation = await openFoundation(config, log, { migrate: false, address });
       try {
-        return await backUp({ config, database: foundation.database, address }, file, options);
+        return await backUp({ config, database: foundation.database, address }, file, {
+          ...options,
+          passphrase: given.passphrase,
+        });
       } finally {
         await foundation.close();
       }
@@ -51,12 +57,23 @@ export async function runBackup(file: string, options: BackupOptions, command: C
   });
 }
 
+/** Null where no file is named. */
+export async function takePassphrase(
+  file: string | undefined,
+): Promise<{ kind: 'read'; passphrase: string | null } | { kind: 'refused'; problem: string }> {
+  return file === undefined ? { kind: 'read', passphrase: null } : readPassphrase(file);
+}
+
 type Source = { config: Config; database: Database; address: DatabaseAddress };
 
 /** How a backup ended; anything but `whole` leaves no file. */
 type Ending = { kind: 'whole' } | { kind: 'failed'; problem: string } | { kind: 'interrupted' };
 
-async function backUp(source: Source, file: string, options: BackupOptions): Promise<CommandOutcome> {
+async function backUp(
+  source: Source,
+  file: string,
+  { passphrase, ...options }: BackupOptions & { passphrase: string | null },
+): Promise<CommandOutcome> {
   const { config, database, address } = source;
   const pending = await pendingMigrations(database);
   if (pending.some(({ version }) => version === 1))
@@ -73,18 +90,20 @@ async function backUp(source: Source, file: string, options: BackupOptions): Pro
   }
   try {
     const secret =
-      program === null && options.secret ? await readSecretFile(secretFileOf(config.dataDirectory)) : null;
+      program === null && options.withoutSecret !== true
+        ? await readSecretFile(secretFileOf(config.dataDirectory))
+        : null;
     const ending =
       program === null
-        ? await copyCluster(source, { target, secret, major, signal: interruption.signal })
-        : await dump(program, sessionAddressOf(config, address), target, interruption.signal);
+        ? await copyCluster(source, { target, secret, passphrase, major, signal: interruption.signal })
+        : await dump(program, sessionAddressOf(config, address), { target, passphrase }, interruption.signal);
     if (ending.kind === 'interrupted' || interruption.signal.aborted) {
       process.exitCode = interruptedExitCode;
       return refuse('The backup was interrupted, and no file was made.');
     }
     if (ending.kind === 'failed') return refuse(`The backup failed, and no file was made. ${ending.problem}`);
     await target.commit();
-    return await describe(source, file, secret !== null);
+    return await describe(source, file, { hasSecret: secret !== null, isEncrypted: passphrase !== null });
   } finally {
     await target.discard();
     interruption.ignore();
@@ -96,16 +115,36 @@ export function sessionAddressOf({ sessionDatabaseUrl }: Config, address: Databa
   return sessionDatabaseUrl === null ? address : { url: sessionDatabaseUrl };
 }
 
-async function describe({ config }: Source, file: string, hasSecret: boolean): Promise<CommandOutcome> {
+async function describe(
+  { config }: Source,
+  file: string,
+  { hasSecret, isEncrypted }: { hasSecret: boolean; isEncrypted: boolean },
+): Promise<CommandOutcome> {
   const { size } = await stat(file);
   const kept =
     config.databaseUrl !== null || config.secret !== null
       ? 'POSTILLION_SECRET is not in it, and nothing can be restored without it: keep it in another place.'
       : `The secret (${secretFileOf(config.dataDirectory).path}) is not in it, and nothing can be restored without it: keep it in another place.`;
   const isDump = config.databaseUrl !== null;
+  const isPlainDump = isDump && !isEncrypted;
+  const warning = hasSecret
+    ? isEncrypted
+      ? 'The secret is in it, under the passphrase.'
+      : 'The secret is in it: keep it like a password, or encrypt it with --passphrase-file.'
+    : kept;
   return done(
-    { file, bytes: size, kind: isDump ? 'dump' : 'cluster', has_secret: hasSecret },
-    `${file} has all of the database (${size.toLocaleString('en-US')} bytes${isDump ? ', as pg_dump -Fc writes them' : ''}).\n${hasSecret ? 'The secret is in it: keep it like a password.' : kept}`,
+    {
+      file,
+      bytes: size,
+      kind: isDump ? 'dump' : 'cluster',
+      has_secret: hasSecret,
+      is_encrypted: isEncrypted,
+    },
+    [
+      `${file} has all of the database (${size.toLocaleString('en-US')} bytes${isPlainDump ? ', as pg_dump -Fc writes them' : ''}).`,
+      warning,
+      ...(isEncrypted ? ['It is encrypted: without the passphrase nothing of it can be restored.'] : []),
+    ].join('\n'),
   );
 }
 
@@ -121,10 +160,20 @@ const dumpArguments = [
 async function dump(
   program: DumpProgram,
   address: DatabaseAddress,
-  { part }: NewFile,
+  { target: { part }, passphrase }: { target: NewFile; passphrase: string | null },
   signal: AbortSignal,
 ): Promise<Ending> {
-  const outcome = await runDumpProgram(program, [...dumpArguments, `--file=${part}`], address, signal);
+  const outcome =
+    passphrase === null
+      ? await runDumpProgram(program, [...dumpArguments, `--file=${part}`], address, signal)
+      : await runDumpProgram(program, dumpArguments, address, signal, {
+          keep: (output) =>
+            pipeline(
+              output,
+              (dumped: AsyncIterable<Buffer>) => encrypt(dumped, passphrase),
+              createWriteStream(part, { flags: 'r+' }),
+            ),
+        });
   if (outcome.kind === 'failed') return { kind: 'failed', problem: outcome.said };
   return outcome.kind === 'done' ? { kind: 'whole' } : outcome;
 }
@@ -137,9 +186,16 @@ async function copyCluster(
   {
     target,
     secret,
+    passphrase,
     major,
     signal,
-  }: { target: NewFile; secret: string | null; major: number; signal: AbortSignal },
+  }: {
+    target: NewFile;
+    secret: string | null;
+    passphrase: string | null;
+    major: number;
+    signal: AbortSignal;
+  },
 ): Promise<Ending> {
   if ('url' in address) throw new Error('the files of a PostgreSQL of one’s own are not copied');
   const origin = { release: readVersion(), postgres: major, at: now(systemClock) };
@@ -148,6 +204,8 @@ async function copyCluster(
     await pipeline(
       writeCluster(origin, secret, files),
       createGzip({ level: compressionLevel }),
+      (compressed: AsyncIterable<Buffer>) =>
+        passphrase === null ? compressed : encrypt(compressed, passphrase),
       createWriteStream(target.part, { flags: 'r+' }),
       { signal },
     );

@@ -100,11 +100,13 @@ export async function addOperatorCommands(program: Command, words: readonly stri
   addCommand(program, 'backup', 'Write all of the database into a new file, while servers go on.')
     .argument('<file>', 'which must not be there yet')
     .option(...programsOption)
-    .option('--no-secret', 'leave the secret of the embedded PostgreSQL out')
+    .option('--without-secret', 'leave the secret of the embedded PostgreSQL out')
+    .option('--passphrase-file <file>', 'encrypt it under the passphrase in this file')
     .action(runBackup);
   addCommand(program, 'restore', 'Restore a backup into an empty database, or a new data directory.')
     .argument('<file>', 'of "backup", or of pg_dump -Fc')
     .option(...programsOption)
+    .option('--passphrase-file <file>', 'with the passphrase that it was encrypted under')
     .action(runRestore);
   addCommand(
     program,

@@ -24,19 +24,21 @@ import { restoreCluster } from '../platform/postgres/embedded-restore.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
 import { wordFor } from '../platform/wording.ts';
-import { chooseProgram, sessionAddressOf } from './backup.ts';
+import { chooseProgram, sessionAddressOf, takePassphrase } from './backup.ts';
 import {
+  type BackupFile,
   type BackupKind,
   type ClusterBackup,
   clusterFilesOf,
   examineCluster,
   findBackupKind,
+  openBackup,
 } from './backup-archive.ts';
 import { type CommandOutcome, done, refuse, runCommand } from './command.ts';
 import { interruptedExitCode, listenForInterruption } from './progress.ts';
 import { programName } from '../platform/program-name.ts';
 
-export type RestoreOptions = { programs?: string };
+export type RestoreOptions = { programs?: string; passphraseFile?: string };
 
 /**
  * `restore`, into an empty database, or a data directory without one: what is there is never replaced, since it is the
@@ -46,25 +48,46 @@ export type RestoreOptions = { programs?: string };
 export async function runRestore(file: string, options: RestoreOptions, command: Command): Promise<void> {
   await runCommand(command, { isLong: true }, async (log) => {
     const config = readConfig(readEnvironment(process.env));
-    let kind: BackupKind | null;
-    try {
-      kind = await findBackupKind(file);
-    } catch (cause) {
-      return refuse(`${file} cannot be read: ${describeFailure(cause)}.`);
-    }
-    if (kind === null)
-      return refuse(`${file} is no backup: neither of "${programName()} backup" nor of pg_dump -Fc.`);
-    if (kind === 'dump') return restoreDump({ config, log, file, options });
-    return restoreFiles({ config, log, file });
+    const given = await takePassphrase(options.passphraseFile);
+    if (given.kind === 'refused') return refuse(given.problem);
+    const opened = await openFile(file, given.passphrase);
+    if (opened.kind === 'refused') return refuse(opened.problem);
+    const work = { config, log, file, read: opened.read };
+    return opened.holds === 'dump' ? restoreDump({ ...work, options }) : restoreFiles(work);
   });
 }
 
-type Work = { config: Config; log: Log; file: string };
+type OpenedFile =
+  { kind: 'opened'; holds: BackupKind; read: BackupFile } | { kind: 'refused'; problem: string };
+
+async function openFile(file: string, passphrase: string | null): Promise<OpenedFile> {
+  const problems = {
+    needs_passphrase: `${file} is encrypted: name the file with its passphrase in --passphrase-file.`,
+    needs_none: `${file} is not encrypted: leave --passphrase-file out.`,
+    wrong_passphrase: `${file} cannot be opened: its passphrase is another one, or the file is damaged.`,
+  };
+  try {
+    const read = await openBackup(file, passphrase);
+    if (typeof read === 'string') return { kind: 'refused', problem: problems[read] };
+    const holds = await findBackupKind(read);
+    return holds === null
+      ? {
+          kind: 'refused',
+          problem: `${file} is no backup: neither of "${programName()} backup" nor of pg_dump -Fc.`,
+        }
+      : { kind: 'opened', holds, read };
+  } catch (cause) {
+    return { kind: 'refused', problem: `${file} cannot be read: ${describeFailure(cause)}.` };
+  }
+}
+
+type Work = { config: Config; log: Log; file: string; read: BackupFile };
 
 async function restoreDump({
   config,
   log,
   file,
+  read,
   options,
 }: Work & { options: RestoreOptions }): Promise<CommandOutcome> {
   const { databaseUrl } = config;
@@ -86,9 +109,10 @@ async function restoreDump({
       const outcome = await runDumpProgram(
         program,
         // One transaction: what fails leaves nothing behind.
-        ['--no-owner', '--no-privileges', '--no-password', '--single-transaction', '--dbname=', file],
+        ['--no-owner', '--no-privileges', '--no-password', '--single-transaction', '--dbname='],
         sessionAddressOf(config, { url: databaseUrl }),
         interruption.signal,
+        { input: await read() },
       );
       if (outcome.kind === 'interrupted') {
         process.exitCode = interruptedExitCode;
@@ -103,7 +127,7 @@ async function restoreDump({
   });
 }
 
-async function restoreFiles({ config, log, file }: Work): Promise<CommandOutcome> {
+async function restoreFiles({ config, log, file, read }: Work): Promise<CommandOutcome> {
   const { dataDirectory, databaseUrl } = config;
   if (databaseUrl !== null)
     return refuse(
@@ -115,7 +139,7 @@ async function restoreFiles({ config, log, file }: Work): Promise<CommandOutcome
     );
   let backup: ClusterBackup;
   try {
-    backup = await examineCluster(file);
+    backup = await examineCluster(read);
   } catch (cause) {
     return refuse(`${file} cannot be restored, and nothing was changed: ${describeFailure(cause)}.`);
   }
@@ -128,7 +152,7 @@ async function restoreFiles({ config, log, file }: Work): Promise<CommandOutcome
   try {
     await restoreCluster({
       dataDirectory,
-      entries: clusterFilesOf(file),
+      entries: clusterFilesOf(read),
       beforePlaced: async () => {
         if (backup.secret !== null) await makeSecretFile(secretFile, backup.secret);
       },

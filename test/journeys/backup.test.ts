@@ -76,6 +76,12 @@ async function end({ program }: { program: Program }): Promise<void> {
   expect((await program.ended).exitCode).toBe(0);
 }
 
+async function writePassphrase(passphrase: string): Promise<string> {
+  const file = path.join(directory, `passphrase-${passphrase.length}`);
+  await writeFile(file, passphrase);
+  return file;
+}
+
 type Organization = { id: string; key: string; domain: string };
 
 async function makeOrganization(settings: Settings, name: string): Promise<Organization> {
@@ -262,7 +268,7 @@ describe('of the embedded PostgreSQL', () => {
 
   test('without its secret it opens nothing, and says so, until the secret is back', async () => {
     const file = path.join(directory, 'backup.tar.gz');
-    const backup = await command(given.settings, 'backup', file, '--no-secret');
+    const backup = await command(given.settings, 'backup', file, '--without-secret');
     expect(backup.result).toMatchObject({ has_secret: false });
     const restored = await command(embedded('target'), 'restore', file);
     expect(restored).toMatchObject({ exitCode: 1, result: { secret_fits: false } });
@@ -272,6 +278,49 @@ describe('of the embedded PostgreSQL', () => {
     );
     await writeFile(path.join(directory, 'target/secret'), given.secret);
     expect((await command(embedded('target'), 'org', 'list')).exitCode).toBe(0);
+  });
+
+  test('under a passphrase nothing of it can be read, it is restored with that one alone, and only if it is whole', async () => {
+    const file = path.join(directory, 'backup.age');
+    const passphraseFile = await writePassphrase('correct horse battery\n');
+    const encrypted = ['--passphrase-file', passphraseFile];
+    const backup = await command(given.settings, 'backup', file, ...encrypted);
+    expect(backup).toMatchObject({ exitCode: 0, result: { has_secret: true, is_encrypted: true } });
+    const content = await readFile(file);
+    expect(content.toString('latin1', 0, 21)).toBe('age-encryption.org/v1');
+    expect(content.includes('PG_VERSION')).toBe(false);
+    // Written before the database, so that it stands whole in the first piece of another file.
+    expect(content.includes(given.secret.slice(0, 20))).toBe(false);
+
+    const refusal = async (wrongFile: string, ...words: string[]) => {
+      const { exitCode, result } = await command<{ error: string }>(
+        embedded('target'),
+        ...['restore', wrongFile, ...words],
+      );
+      expect(exitCode).toBe(1);
+      return result.error;
+    };
+    expect(await refusal(file)).toContain('is encrypted: name the file with its passphrase');
+    expect(await refusal(given.file, ...encrypted)).toContain('is not encrypted');
+    const other = await writePassphrase('wrong horse battery');
+    expect(await refusal(file, '--passphrase-file', other)).toContain('its passphrase is another one');
+    const short = await writePassphrase('too short!!');
+    expect(await refusal(file, '--passphrase-file', short)).toContain('at least 12 characters');
+    const cutOff = path.join(directory, 'cut-off.age');
+    // The last piece is missing as a whole, and with it nothing but the mark that it is the last.
+    await writeFile(cutOff, content.subarray(0, 65_536 * Math.trunc(content.length / 65_536)));
+    expect(await refusal(cutOff, ...encrypted)).toContain('cannot be restored, and nothing was changed');
+    const altered = path.join(directory, 'altered.age');
+    content[Math.trunc(content.length / 2)]! ^= 1;
+    await writeFile(altered, content);
+    expect(await refusal(altered, ...encrypted)).toContain('cannot be restored, and nothing was changed');
+    await expect(stat(path.join(directory, 'target'))).rejects.toThrow('ENOENT');
+
+    expect(await command(embedded('target'), 'restore', file, ...encrypted)).toMatchObject({
+      exitCode: 0,
+      result: { secret_fits: true },
+    });
+    expect(await readFile(path.join(directory, 'target/secret'), 'utf8')).toBe(given.secret);
   });
 
   test('another secret in the data directory is not replaced', async () => {
@@ -361,6 +410,29 @@ describe.skipIf(!hasPrograms)('of a PostgreSQL of one’s own, by pg_dump', () =
     const wrong = { ...third, POSTILLION_SECRET: 'another secret'.padEnd(40, '.') };
     const refused = await command<{ error: string }>(wrong, 'org', 'list');
     expect(refused.result.error).toContain('is not the secret of this database');
+  });
+
+  test('a dump under a passphrase is restored as a whole, or not at all', async () => {
+    const [source, target] = [await installation(), await installation()];
+    const file = path.join(directory, 'backup.age');
+    const encrypted = ['--passphrase-file', await writePassphrase('correct horse battery')];
+    const { result: made } = await command<{ id: string }>(source, 'org', 'create', '--name', 'One');
+    const backup = await command(source, 'backup', file, ...encrypted, '--programs', postgresPrograms);
+    expect(backup).toMatchObject({ exitCode: 0, result: { kind: 'dump', is_encrypted: true } });
+    const content = await readFile(file);
+    expect(content.includes('PGDMP')).toBe(false);
+
+    const restore = (name: string) =>
+      command<{ error: string }>(target, 'restore', name, ...encrypted, '--programs', postgresPrograms);
+    const cutOff = path.join(directory, 'cut-off');
+    await writeFile(cutOff, content.subarray(0, -1));
+    const refused = await restore(cutOff);
+    expect(refused.exitCode).toBe(1);
+    expect(refused.result.error).toContain('cannot be restored, and the database is as empty as before.');
+
+    expect(await restore(file)).toMatchObject({ exitCode: 0, result: { secret_fits: true } });
+    const { result } = await command<{ data: { id: string }[] }>(target, 'org', 'list');
+    expect(result.data.map(({ id }) => id)).toEqual([made.id]);
   });
 
   test('a dump is not restored into the embedded PostgreSQL, nor its files into another', async () => {

@@ -7,6 +7,8 @@ import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { access, constants } from 'node:fs/promises';
 import path from 'node:path';
+import type { Readable, Writable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import type { ConnectionOptions } from 'node:tls';
 import { promisify } from 'node:util';
 import pg from 'pg';
@@ -45,17 +47,24 @@ export async function findDumpProgram(
 /** What a run comes to: `failed` with the program's own words. */
 export type RunOutcome = { kind: 'done' } | { kind: 'failed'; said: string } | { kind: 'interrupted' };
 
-/** Runs it on the database at this address. An abort ends it, and with it its transaction. */
+/** What goes through a program: `input` is what it reads, `keep` stores what it writes, and rejects where it cannot. */
+export type DumpPipes = { input?: Readable; keep?: (output: Readable) => Promise<void> };
+
+/**
+ * Runs it on the database at this address. An abort ends it, and with it its transaction; so does what goes wrong with a
+ * pipe, of which the outcome tells.
+ */
 export async function runDumpProgram(
   { file }: DumpProgram,
   given: readonly string[],
   address: DatabaseAddress,
   signal: AbortSignal,
+  { input, keep }: DumpPipes = {},
 ): Promise<RunOutcome> {
   const child = spawn(file, given, {
     // Not among the arguments, which every user of the machine may read.
     env: { ...process.env, ...environmentOf(address) },
-    stdio: ['ignore', 'ignore', 'pipe'],
+    stdio: ['pipe', 'pipe', 'pipe'],
   });
   let said = '';
   child.stderr.setEncoding('utf8');
@@ -63,14 +72,30 @@ export async function runDumpProgram(
   const end = () => child.kill('SIGTERM');
   if (signal.aborted) end();
   signal.addEventListener('abort', end, { once: true });
+  let problem: string | null = null;
+  // Ended first: a program whose input merely ends may take it for whole.
+  const fail = (cause: unknown) => {
+    end();
+    problem ??= cause instanceof Error ? cause.message : String(cause);
+  };
   try {
-    const code = await exitCodeOf(child);
-    if (code === 0) return { kind: 'done' };
-    if (signal.aborted) return { kind: 'interrupted' };
-    return { kind: 'failed', said: said.trim() };
+    const [code] = await Promise.all([
+      exitCodeOf(child),
+      keep === undefined ? child.stdout.resume() : keep(child.stdout).catch(fail),
+      input === undefined ? child.stdin.end() : feed(input, child.stdin, fail),
+    ]);
+    if (signal.aborted && code !== 0) return { kind: 'interrupted' };
+    if (problem !== null) return { kind: 'failed', said: problem };
+    return code === 0 ? { kind: 'done' } : { kind: 'failed', said: said.trim() };
   } finally {
     signal.removeEventListener('abort', end);
   }
+}
+
+/** A program that ends before it has read everything says itself what it dislikes. */
+async function feed(input: Readable, stdin: Writable, fail: (cause: unknown) => void): Promise<void> {
+  input.once('error', fail);
+  await pipeline(input, stdin).catch(() => undefined);
 }
 
 /** Null where a signal ended it. Rejects if it cannot be run. */
