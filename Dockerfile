@@ -1,6 +1,7 @@
 # What is copied from the checkout is named in .dockerignore. test/journeys/packaging.test.ts follows these steps in a folder:
-# all paths in RUN are relative.
-FROM node:22-bookworm-slim AS build
+# all paths in RUN are relative. Images are named by their digests, so that a build is the same whoever makes it, and
+# .github/dependabot.yml has them replaced.
+FROM node:22-bookworm-slim@sha256:43ac6c60b8f89723f746e8a92ce91abd5017e627ce1ddfe4238355d3a30b772c AS build
 WORKDIR /build
 COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts
@@ -9,7 +10,7 @@ RUN npm run build && npm pack --ignore-scripts && tar -xzf postillion-*.tgz
 
 # The package is built and brings what it needs. The embedded PostgreSQL is not in the image: a container is given its
 # DATABASE_URL.
-FROM node:22-bookworm-slim
+FROM node:22-bookworm-slim@sha256:43ac6c60b8f89723f746e8a92ce91abd5017e627ce1ddfe4238355d3a30b772c
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=8025
 WORKDIR /opt/postillion
 COPY --from=build /build/package ./

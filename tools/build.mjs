@@ -79,10 +79,9 @@ const sdk = await Promise.all(
   ),
 );
 
-await writeFile(
-  path.join(output, 'licenses.txt'),
-  await collectLicenses([metafile, ...sdk.map((built) => built.metafile)]),
-);
+const packages = await findPackages([metafile, ...sdk.map((built) => built.metafile)]);
+await writeFile(path.join(output, 'licenses.txt'), await collectLicenses(packages));
+await writeFile(path.join(output, 'sbom.cdx.json'), await composeBom(packages));
 
 const copied = (await listFiles(source)).filter((file) => !file.endsWith('.ts'));
 const outputOf = (file) => path.join(output, path.relative(source, file));
@@ -96,6 +95,7 @@ const expected = new Set([
     .flatMap(({ outputs }) => Object.keys(outputs))
     .map((file) => path.join(root, file)),
   path.join(output, 'licenses.txt'),
+  path.join(output, 'sbom.cdx.json'),
   ...copied.map(outputOf),
 ]);
 for (const file of await listFiles(output)) {
@@ -107,19 +107,29 @@ async function listFiles(folder) {
   return entries.filter((entry) => entry.isFile()).map((entry) => path.join(entry.parentPath, entry.name));
 }
 
-/** Those of the packages of which there is code in the bundles: all of them ask to be kept with each copy. */
-async function collectLicenses(metafiles) {
+/** The packages of which there is code in the bundles: their folders, and what each says of itself. */
+async function findPackages(metafiles) {
   const inputs = metafiles.flatMap(({ outputs }) =>
     Object.values(outputs).flatMap(({ inputs: parts }) => Object.keys(parts)),
   );
-  const packages = new Set(
+  const folders = new Set(
     inputs.map((file) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(file)?.[0]).filter(Boolean),
   );
+  const found = await Promise.all(
+    [...folders].sort().map(async (folder) => ({
+      folder,
+      manifest: JSON.parse(await readFile(path.join(root, folder, 'package.json'), 'utf8')),
+    })),
+  );
+  // One that stands in two folders in the same version is one package.
+  const byName = new Map(found.map((each) => [`${each.manifest.name} ${each.manifest.version}`, each]));
+  return [...byName.values()];
+}
+
+/** All of them ask to be kept with each copy. */
+async function collectLicenses(packages) {
   const texts = await Promise.all(
-    [...packages].sort().map(async (folder) => {
-      const { name, version, license } = JSON.parse(
-        await readFile(path.join(root, folder, 'package.json'), 'utf8'),
-      );
+    packages.map(async ({ folder, manifest: { name, version, license } }) => {
       const files = (await readdir(path.join(root, folder)))
         .filter((file) => /^licen[cs]e/i.test(file))
         .sort();
@@ -128,4 +138,37 @@ async function collectLicenses(metafiles) {
     }),
   );
   return `${texts.join(`\n\n${'-'.repeat(80)}\n\n`)}\n`;
+}
+
+/**
+ * What the bundles hide from scanners (CycloneDX 1.6): the packages in them, with the digests of the lock file. The same
+ * sources give the same text: it has neither a time nor a serial number, which the standard leaves to whoever publishes.
+ */
+async function composeBom(packages) {
+  const own = JSON.parse(await readFile(path.join(root, 'package.json'), 'utf8'));
+  const lock = JSON.parse(await readFile(path.join(root, 'package-lock.json'), 'utf8'));
+  const describe = ({ name, version, license, description }, type) => {
+    const purl = `pkg:npm/${name.replace('@', '%40')}@${version}`;
+    const licenses = typeof license === 'string' ? [{ expression: license }] : undefined;
+    return { type, 'bom-ref': purl, name, version, description, licenses, purl };
+  };
+  const components = packages.map(({ folder, manifest }) => {
+    const [algorithm, digest] = (lock.packages[folder]?.integrity ?? '').split('-');
+    const hashes =
+      algorithm === 'sha512'
+        ? [{ alg: 'SHA-512', content: Buffer.from(digest, 'base64').toString('hex') }]
+        : undefined;
+    return { ...describe(manifest, 'library'), hashes };
+  });
+  const application = describe(own, 'application');
+  const bom = {
+    $schema: 'http://cyclonedx.org/schema/bom-1.6.schema.json',
+    bomFormat: 'CycloneDX',
+    specVersion: '1.6',
+    version: 1,
+    metadata: { component: application },
+    components,
+    dependencies: [{ ref: application.purl, dependsOn: components.map(({ purl }) => purl) }],
+  };
+  return `${JSON.stringify(bom, null, 2)}\n`;
 }

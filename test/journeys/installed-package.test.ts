@@ -2,9 +2,11 @@
  * The package as npm makes it, installed into an empty folder, on each Node.js that it is to run on. Nothing is fetched:
  * the package needs no other but the embedded PostgreSQL, which is optional, and lent to it by this checkout.
  */
+import { Ajv } from 'ajv';
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { chmod, cp, mkdtemp, readdir, readFile, realpath, rm, symlink, writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
@@ -78,8 +80,10 @@ test('the package holds what is run and what an operator reads, and nothing else
     'GLOSSARY.md',
     'LICENSE',
     'README.md',
+    'SECURITY.md',
     'bin/postillion',
     'dist/licenses.txt',
+    'dist/sbom.cdx.json',
     'examples/customers.csv',
     'gallery/categories.json',
     'openapi.json',
@@ -141,6 +145,26 @@ test('the package brings the licences of all that is bundled into it, and asks f
   // These come without the file.
   const bare = [...licenses.matchAll(/^(\S+) [\d.]+ \(.*\)\n\n-{80}$/gm)].map(([, name]) => name);
   expect(bare).toEqual(['abstract-logging', 'pg-types', 'pgpass']);
+});
+
+test('the package lists all that is bundled into it, in the form that scanners read', async () => {
+  const read = async (name: string) => JSON.parse(await readFile(name, 'utf8')) as object;
+  const library = createRequire(import.meta.url).resolve('@cyclonedx/cyclonedx-library/package.json');
+  const schema = (name: string) =>
+    read(path.join(path.dirname(library), 'res', 'schema', `${name}.SNAPSHOT.schema.json`));
+  const ajv = new Ajv({ strict: false, validateFormats: false });
+  for (const name of ['spdx', 'jsf-0.82', 'cryptography-defs'])
+    ajv.addSchema(await schema(name), `http://cyclonedx.org/schema/${name}.SNAPSHOT.schema.json`);
+  const bom = (await read(path.join(installed, 'dist', 'sbom.cdx.json'))) as {
+    components: { name: string; version: string; hashes?: unknown[] }[];
+  };
+  expect(ajv.validate(await schema('bom-1.6'), bom), JSON.stringify(ajv.errors)).toBe(true);
+  const licenses = await readFile(path.join(installed, 'dist', 'licenses.txt'), 'utf8');
+  const licensed = [...licenses.matchAll(/(?:^|-{80}\n\n)(\S+) ([\d.]+) \(.*\)$/gm)];
+  expect(bom.components.map(({ name, version }) => `${name} ${version}`)).toEqual(
+    licensed.map(([, name, version]) => `${name} ${version}`),
+  );
+  expect(bom.components.filter(({ hashes }) => hashes?.length !== 1)).toEqual([]);
 });
 
 type Client = {

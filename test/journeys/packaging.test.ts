@@ -166,8 +166,8 @@ test('what the Dockerfile makes serves, is found healthy, writes nothing beside 
 test('the image has a Node.js that the program is tested on', async () => {
   const images = parseDockerfile(await readHere('Dockerfile'))
     .filter(({ word }) => word === 'FROM')
-    .map(({ rest }) => rest.split(' ')[0]);
-  expect(new Set(images)).toEqual(new Set(['node:22-bookworm-slim']));
+    .map(({ rest }) => rest.split(' ')[0]!);
+  expect(new Set(images.map((image) => image.split('@')[0]))).toEqual(new Set(['node:22-bookworm-slim']));
   expect(await readHere('tools/node-versions.mjs')).toMatch(/versions = \[.*'22\./);
 });
 
@@ -177,6 +177,16 @@ test('the unit goes on trying however long the database is away', async () => {
   const [, head = ''] = /^\[Unit\]\n([^[]*)/m.exec(unit) ?? [];
   expect(head).toMatch(/^StartLimitIntervalSec=0$/m);
   expect(unit).toMatch(/^Restart=always$/m);
+});
+
+test('every image is named by a digest, the same one wherever it is used', async () => {
+  const text = (await readHere('Dockerfile')) + (await readHere('compose.yaml'));
+  const named = [...text.matchAll(/^(?:FROM| +image:) +(\S+)/gm)].map(([, image]) => image!);
+  // The composition's own.
+  const foreign = named.filter((image) => image !== 'postillion');
+  expect(foreign.length).toBeGreaterThanOrEqual(3);
+  for (const image of foreign) expect(image).toMatch(/^[\w./-]+:[\w.-]+@sha256:[0-9a-f]{64}$/);
+  expect(new Set(foreign).size).toBe(new Set(foreign.map((image) => image.split(':')[0])).size);
 });
 
 test('every setting that the image, the composition and the unit name is one', async () => {
