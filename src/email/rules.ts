@@ -1,11 +1,18 @@
 import { defineRule, type FieldRule } from '../platform/http/validation.ts';
 import type { EmailSendBody } from './schema.ts';
-import { findInvitationIssues, findNamedHeaderIssues, findSourceConflict, findSourceIssues } from './send.ts';
+import {
+  findContentIdIssues,
+  findInvitationIssues,
+  findNamedHeaderIssues,
+  findSourceConflict,
+  findSourceIssues,
+} from './send.ts';
 
 /** Rules that this room's schemas name, to be handed to `createValidation`. */
 export const emailRules: Record<'email-fields' | 'email-source' | 'email-campaign', FieldRule> = {
   'email-fields': defineRule<EmailSendBody>((fields) => [
     ...findNamedHeaderIssues(fields),
+    ...findContentIdIssues(fields),
     ...findInvitationIssues(fields),
   ]),
   // The numbers of recipients come first.

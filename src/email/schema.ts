@@ -62,7 +62,8 @@ const attachmentInput = Type.Object(
         minLength: 1,
         maxLength: 255,
         format: 'content-id',
-        description: 'Makes the file inline; the HTML refers to it as `cid:<content_id>`.',
+        description:
+          'Makes the file inline; the HTML refers to it as `cid:<content_id>`. No two files have the same.',
       }),
     ),
   },
@@ -113,7 +114,7 @@ export const emailSendBody = Type.Object(
       Type.Record(Type.String(), Type.String(), {
         maxProperties: 25,
         description:
-          'Further header fields, with values of at most 900 characters: `X-…`, `In-Reply-To`, `References`, `Auto-Submitted`, `Importance`, `Priority`, `Sensitivity`, `Precedence`, `Thread-Topic`, `Thread-Index`, `Comments`, `Keywords`, `Organization`, and `List-…`.',
+          'Further header fields, with values of at most 900 characters: `X-…`, `In-Reply-To`, `References` (at most 20,000; the email carries the first id and the newest, up to 900), `Auto-Submitted`, `Importance`, `Priority`, `Sensitivity`, `Precedence`, `Thread-Topic`, `Thread-Index`, `Comments`, `Keywords`, `Organization`, and `List-…`.',
       }),
     ),
   },

@@ -10,6 +10,7 @@ import {
   readInvitationMethod,
   renderEmail,
   resolveContentType,
+  shortenReferences,
 } from '../channels/email/email.ts';
 import {
   badRequest,
@@ -193,6 +194,19 @@ function checkAttachments({ attachments = [] }: EmailSendBody): PublicError | nu
       );
 }
 
+/** RFC 2045 §7: a reader that finds an id twice shows either file. */
+export function findContentIdIssues({ attachments = [] }: Partial<EmailSendBody>): string[] {
+  const firsts = new Map<string, number>();
+  return attachments.flatMap(({ content_id: contentId }, index) => {
+    if (contentId === undefined) return [];
+    const first = firsts.get(contentId);
+    if (first === undefined) firsts.set(contentId, index);
+    return first === undefined
+      ? []
+      : [`attachments[${index}].content_id must not be that of attachments[${first}]`];
+  });
+}
+
 /** A calendar file that is declared as an invitation must be one, and must name its recipients. */
 export function findInvitationIssues({ attachments = [], to = [] }: Partial<EmailSendBody>): string[] {
   return attachments.flatMap((attachment, index) =>
@@ -256,7 +270,7 @@ function buildSubmission(
     cc: addressesIn('cc', recipients),
     html: rendered.html,
     text: rendered.text ?? makeText(rendered.html, template),
-    ...(body.headers !== undefined && { headers: body.headers }),
+    ...(body.headers !== undefined && { headers: shortenReferences(body.headers) }),
   };
   const details: StoredEmailDetails = {
     fromName: body.from_name,

@@ -32,6 +32,7 @@ const contentFields = {
   body: optionalText({
     minLength: 1,
     maxLength: smsLengthMax,
+    format: 'not-blank',
     description: 'The text. Supports `{{variables}}`; the limit also holds after they are replaced.',
   }),
   category: categoryInput,

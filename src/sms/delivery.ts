@@ -143,7 +143,7 @@ async function handOff(session: SmsSession, job: Job, permit: HandOffPermit): Pr
     return {
       kind: 'failed',
       reason: 'invalid_message',
-      diagnostic: 'The text is empty or has more than 1600 characters with its variables replaced.',
+      diagnostic: 'The text is blank or has more than 1600 characters with its variables replaced.',
       facts,
     };
   }

@@ -7,6 +7,6 @@ export const smsRules: Record<'sms-length', FieldRule> = {
   'sms-length': defineRule<SmsSendBody>(({ body, variables = {} }) =>
     body === undefined || fillSms(compileSms(body), variables) !== null
       ? []
-      : [`body must have 1 to ${smsLengthMax} characters with its variables replaced`],
+      : [`body must have 1 to ${smsLengthMax} characters with its variables replaced, and not only blanks`],
   ),
 };

@@ -79,6 +79,8 @@ describe('fields are accepted up to their limits', () => {
     ['no variables', { variables: {} }],
     ['no headers', { headers: {} }],
     ['900 characters of a header', { headers: { 'X-Long': 'x'.repeat(900) } }],
+    ['content ids that differ in case', { attachments: ['a', 'A'].map((id) => file({ content_id: id })) }],
+    ['a long thread', { headers: { References: '<1@example.com> '.repeat(1_000) } }],
     ['an empty attachment', { attachments: [file({ content: '' })] }],
     ['base64 without padding and with line breaks', { attachments: [file({ content: 'YW\r\nI' })] }],
   ])('%s', async (_limit, more) => {
@@ -101,6 +103,11 @@ describe('a request is refused with every problem by its field, and nothing is s
       '26 headers',
       { headers: Object.fromEntries(Array.from({ length: 26 }, (_, index) => [`X-${index}`, 'y'])) },
       invalid('headers must have at most 25 fields'),
+    ],
+    [
+      'two files with one content id',
+      { attachments: [file({ content_id: 'logo' }), file(), file({ content_id: 'logo' })] },
+      invalid('attachments[2].content_id must not be that of attachments[0]'),
     ],
     ['headers that are a list', { headers: [] }, invalid('headers must be an object')],
     [

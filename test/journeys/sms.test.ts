@@ -117,6 +117,8 @@ describe('a text is refused', () => {
       422,
       'body must have 1 to 1600 characters',
     ],
+    ['of blanks', { body: ' \n\u00a0 ' }, 422, 'body must have 1 to 1600 characters'],
+    ['of blanks with its values', { body: '{{a}} ', variables: { a: ' ' } }, 422, 'and not only blanks'],
     ['that is empty with its values', { body: '{{a}}', variables: { a: '' } }, 422, 'body must have 1'],
     ['with a value of a wrong type', { variables: { a: null } }, 422, 'variables.a must be'],
     [

@@ -66,6 +66,10 @@ describe('an address', () => {
     );
   });
 
+  it('may have joiners in its domain where they are letters', () => {
+    expect(parseAddress('a@نامه\u200cای.com')?.domain).toBe('xn--mgba3gch31f060k.com');
+  });
+
   it('is accepted whatever plain dot-atom it has', () => {
     fc.assert(
       fc.property(localParts, domains, (localPart, domain) => {
@@ -198,6 +202,14 @@ describe('an address', () => {
     'a\0@example.com',
     'a@exam\0ple.com',
     'a@xn--a.com',
+    'a@exam\u200bple.com',
+    'a@exam\u00adple.com',
+    'a@exam\u2060ple.com',
+    'a@example.com\ufeff',
+    'a@\u034fexample.com',
+    'a@example\ufe0f.com',
+    'a@exam\u200dple.com',
+    'ü@exam\u00adple.com',
     'a@ü\u3000.com',
     'a@\ud800.com',
   ])('%j is refused', (text) => {

@@ -105,12 +105,18 @@ export function foldAddress(text: string): string {
 
 const plainDomainPattern = /^[A-Za-z0-9.-]+$/;
 const unsafeAsciiPattern = /[\0-,/:-@[-`{-\x7f]/;
+/**
+ * What nobody sees and UTS #46 takes out without a word: two spellings that look alike would be stored as different ones.
+ * Joiners are letters of names in Persian and in Indic scripts, and are refused elsewhere (RFC 5892, appendix A).
+ */
+const invisiblePattern = /[^\P{Default_Ignorable_Code_Point}\u200c\u200d]/u;
 
 /** The domain as lower-cased A-labels, or null if it is none that mail can be sent to. Takes text of any length. */
 export function parseDomain(text: string): string | null {
   if (text.length > domainLengthMax) return null;
   // What is refused here would mean something to a parser of URLs, which is what domainToASCII is.
   if (unsafeAsciiPattern.test(text)) return null;
+  if (invisiblePattern.test(text)) return null;
   const lowered = text.toLowerCase();
   const isPlain = plainDomainPattern.test(text) && !lowered.includes('xn--');
   const domain = isPlain ? lowered : domainToASCII(text);

@@ -1,5 +1,9 @@
 import { expect, test } from 'vitest';
-import { findHeaderIssues } from './custom-headers.ts';
+import { findHeaderIssues, shortenReferences } from './custom-headers.ts';
+
+function idsOf(count: number): string[] {
+  return Array.from({ length: count }, (_, index) => `<${index}@example.com>`);
+}
 
 test.each([
   { 'X-Order': '1234', 'x-mailer_tag': 'Grüße' },
@@ -7,6 +11,7 @@ test.each([
   { 'List-Id': 'Orders <orders.example.com>', 'List-Unsubscribe': '<https://example.com/u>' },
   { 'Auto-Submitted': 'auto-generated', Importance: 'high', PRIORITY: 'urgent', 'Thread-Topic': 'Größe' },
   { 'X-Long': 'x'.repeat(900) },
+  { references: idsOf(1_000).join(' ') },
   { [`X-${'n'.repeat(74)}`]: 'y' },
 ])('%j may be set', (headers) => {
   expect(findHeaderIssues(headers)).toEqual([]);
@@ -45,6 +50,9 @@ test.each([
   ['X-A', ' ', 'must be a line of text that is not blank'],
   ['X-A', 'x'.repeat(901), 'must have at most 900 characters'],
   ['References', '<ü@example.com>', 'must be ASCII'],
+  ['References', `<1@example.com> ${'x'.repeat(901)}`, 'must have a blank at least every 900 characters'],
+  ['References', `${'x'.repeat(900)} `.repeat(23), 'must have at most 20000 characters'],
+  ['In-Reply-To', idsOf(60).join(' '), 'must have at most 900 characters'],
   [`X-${'n'.repeat(75)}`, 'y', 'must have a name of at most 76 characters'],
 ])('%j with %j is refused', (name, value, issue) => {
   expect(findHeaderIssues({ [name]: value })).toEqual([{ name, issue }]);
@@ -56,4 +64,25 @@ test('each field is named that is wrong, and one that is there twice in another 
     { name: 'Cc', issue: 'is not a header that can be set' },
     { name: 'x-a', issue: 'must not be given twice' },
   ]);
+});
+
+test('long references keep the first message of the thread and as many of the newest as a line holds', () => {
+  const ids = idsOf(1_000);
+  const { rEferences: kept = '', 'X-Long': other } = shortenReferences({
+    rEferences: ids.join('  '),
+    'X-Long': 'x'.repeat(900),
+  });
+  const [first, ...newest] = kept.split(' ');
+  expect(first).toBe(ids[0]);
+  expect(newest).toEqual(ids.slice(-newest.length));
+  expect(kept.length).toBeLessThanOrEqual(900);
+  expect(`${kept} ${ids.at(-newest.length - 1)}`.length).toBeGreaterThan(900);
+  expect(other).toBe('x'.repeat(900));
+});
+
+test('references that fit stay as they are, and one id that leaves room for no other stays with the first', () => {
+  const short = { References: '<1@example.com>  <2@example.com>' };
+  expect(shortenReferences(short)).toEqual(short);
+  const [first, last] = [`<${'a'.repeat(800)}@a>`, `<${'b'.repeat(800)}@b>`];
+  expect(shortenReferences({ References: `${first} ${last}` })).toEqual({ References: first });
 });

@@ -6,6 +6,9 @@ import { breakPattern } from './headers.ts';
 const valueLengthMax = 900;
 const nameLengthMax = 76;
 
+/** A long thread, in full: mail clients keep all of it, and programs hand on what they have got. */
+const referencesLengthMax = 20_000;
+
 /**
  * Fields whose value is a structure of its own (RFC 5322 §3.6.4, RFC 2369, RFC 2919, RFC 8058, RFC 3834, RFC 2156): in
  * encoded words it would say nothing.
@@ -38,10 +41,33 @@ function findIssue(name: string, value: string, seen: Set<string>): string | nul
   const lowered = name.toLowerCase();
   if (!isAllowed(lowered)) return 'is not a header that can be set';
   if (seen.size === seen.add(lowered).size) return 'must not be given twice';
-  if (value.length > valueLengthMax) return `must have at most ${valueLengthMax} characters`;
+  const lengthMax = lowered === 'references' ? referencesLengthMax : valueLengthMax;
+  if (value.length > lengthMax) return `must have at most ${lengthMax} characters`;
   if (value.trim() === '' || breakPattern.test(value)) return 'must be a line of text that is not blank';
   if (structuredFields.has(lowered) && !/^[ -~]*$/.test(value)) return 'must be ASCII';
+  if (value.split(' ').some((word) => word.length > valueLengthMax))
+    return `must have a blank at least every ${valueLengthMax} characters`;
   return null;
+}
+
+/**
+ * As an email carries them. Of a long `References` the message that began the thread stays, and the newest ones: by them
+ * readers find where an answer belongs (RFC 5322 §3.6.4), and the whole fits one line for whoever unfolds it.
+ */
+export function shortenReferences(headers: Readonly<Record<string, string>>): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(headers).map(([name, value]) => [
+      name,
+      name.toLowerCase() === 'references' && value.length > valueLengthMax ? cutMiddle(value) : value,
+    ]),
+  );
+}
+
+function cutMiddle(value: string): string {
+  const [first = '', ...others] = value.split(' ').filter((word) => word !== '');
+  let length = first.length;
+  const isDropped = (word: string) => (length += 1 + word.length) > valueLengthMax;
+  return [first, ...others.slice(others.findLastIndex(isDropped) + 1)].join(' ');
 }
 
 function isAllowed(lowered: string): boolean {

@@ -9,7 +9,7 @@ export {
   writeFilename,
 } from './attachment.ts';
 export { readCalendar, readInvitationMethod } from './calendar.ts';
-export { findHeaderIssues } from './custom-headers.ts';
+export { findHeaderIssues, shortenReferences } from './custom-headers.ts';
 export { digestBodyInSteps } from './dkim-canonical.ts';
 export {
   dkimRecordName,

@@ -12,11 +12,11 @@ export function compileSms(body: string): CompiledSms {
   return compileText(body, 'text');
 }
 
-/** Replaces the placeholders by values: as they are, and in links as a part of a URL. Null if nothing is left, or more than may be sent. */
+/** Replaces the placeholders by values: as they are, and in links as a part of a URL. Null if only blanks are left, or more than may be sent. */
 export function fillSms(compiled: CompiledSms, values: Values): string | null {
   const filled = fillText(compiled, values, codeUnitsMax(smsLengthMax));
   const text = filled?.toWellFormed().replaceAll('\0', '') ?? '';
-  return text === '' || isLongerThan(text, smsLengthMax) ? null : text;
+  return text.trim() === '' || isLongerThan(text, smsLengthMax) ? null : text;
 }
 
 /** What a text takes of a quota; none for one that cannot be sent. */

@@ -116,6 +116,22 @@ export const channels: readonly Mutant[] = [
   },
   {
     file: 'src/channels/email/address.ts',
+    from: 'if (invisiblePattern.test(text)) return null;',
+    to: '',
+    tests: ['src/channels/email/address.test.ts'],
+    named: ' is refused',
+    harm: 'one address in two spellings that look alike: one of them is suppressed, and the other is written to',
+  },
+  {
+    file: 'src/channels/sms/rendering.ts',
+    from: "text.trim() === ''",
+    to: "text === ''",
+    tests: ['test/journeys/sms.test.ts'],
+    named: 'of blanks',
+    harm: 'people get a text that says nothing, and it is paid for',
+  },
+  {
+    file: 'src/channels/email/address.ts',
     from: 'if (unsafeAsciiPattern.test(text)) return null;',
     to: '',
     tests: ['src/channels/email/address.test.ts'],

@@ -3,6 +3,22 @@ import type { Mutant } from '../mutant.ts';
 
 export const copies: readonly Mutant[] = [
   {
+    file: 'src/channels/email/custom-headers.ts',
+    from: 'others.slice(others.findLastIndex(isDropped) + 1)',
+    to: 'others.slice(0, others.length - others.findLastIndex(isDropped) - 1)',
+    tests: ['src/channels/email/custom-headers.test.ts'],
+    named: 'long references keep the first message of the thread and as many of the newest as a line holds',
+    harm: 'an answer in a long thread stands beside its oldest mails, and not after the one that it answers',
+  },
+  {
+    file: 'src/email/send.ts',
+    from: 'if (first === undefined) firsts.set(contentId, index);',
+    to: 'if (first === undefined) firsts.set(contentId + String(index), index);',
+    tests: ['test/journeys/email-send.test.ts'],
+    named: 'two files with one content id',
+    harm: 'a mail has two files with one Content-ID, and readers show one picture twice',
+  },
+  {
     file: 'src/channels/email/return-path.ts',
     from: "{ prefix: 'unsub-', purpose: 'unsubscription by mail' };",
     to: "{ prefix: 'unsub-', purpose: returnPath.purpose };",
