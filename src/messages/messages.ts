@@ -20,6 +20,7 @@ export {
   contentBytesMax,
   type DeliveryPolicy,
   type Finding,
+  type FindingTools,
   type HandOffPermit,
   type Job,
   type MessageChannel,

@@ -1,6 +1,7 @@
 import { findBarredContacts } from '../audience/audience.ts';
 import type { SmsFailure } from '../channels/sms/sms.ts';
 import { findApprovedSenders, isApprovedSender } from '../senders/senders.ts';
+import { keepSmsFindings } from './findings.ts';
 import { findCutOffTexts } from './store.ts';
 import {
   defineAcceptance,
@@ -72,7 +73,7 @@ export const smsChannel: MessageChannel = {
       !number.startsWith('+') || number.slice(-comparedDigits) === reported.slice(-comparedDigits),
     findCutOff: findCutOffTexts,
   },
-  keepFindings: null,
+  keepFindings: keepSmsFindings,
   judgement: null,
   refreshStatus: defineMessageStatus('sms', smsStatusOfRecipients),
   objections: {

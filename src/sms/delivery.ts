@@ -147,7 +147,7 @@ async function handOff(session: SmsSession, job: Job, permit: HandOffPermit): Pr
       facts,
     };
   }
-  const outcome = await session.tools.smsProvider.handOff({
+  const { finding, ...outcome } = await session.tools.smsProvider.handOff({
     reference: job,
     sender,
     to: job.addressKey,
@@ -156,5 +156,5 @@ async function handOff(session: SmsSession, job: Job, permit: HandOffPermit): Pr
   });
   // No other job will need it.
   if (!facts.isShared) session.messages.delete(job.messageId);
-  return { kind: 'outcome', outcome, facts };
+  return { kind: 'outcome', outcome, facts, ...(finding !== undefined && { finding }) };
 }

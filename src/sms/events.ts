@@ -48,7 +48,8 @@ export function createSmsIntake(tools: SmsIntakeTools): SmsIntake {
     onStored: onCameIn,
   });
   return {
-    takeReceipt: (receipt) => report({ channel: 'sms', provider, report: toProviderReport(receipt) }),
+    takeReceipt: (receipt) =>
+      report({ channel: 'sms', provider, report: toProviderReport(receipt), finding: receipt.finding }),
     takeInbound: (event) => takeText({ id: newId(), event }),
   };
 }

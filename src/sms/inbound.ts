@@ -12,7 +12,7 @@ import { countRecentAnswers, hasRecentAnswer } from './store.ts';
 import { insertMessages, type Submission } from '../messages/messages.ts';
 
 /**
- * Incoming texts. STOP and its synonyms opt the number out of all texts of the organization that owns the sender, START
+ * Incoming texts. STOP and its synonyms, or what the provider itself takes for it, opt the number out of all texts of the organization that owns the sender, START
  * opts it in again, and HELP gets an answer. If a contact has the number, its consent changes too. Nothing else is
  * stored of incoming texts.
  */
@@ -34,7 +34,7 @@ export async function answerInbound(
   let haveContactsChanged = false;
   const replies: Submission[] = [];
   for (const inbound of texts) {
-    const keyword = readKeyword(inbound.text);
+    const keyword = keywordOf(inbound);
     if (keyword === null) continue;
     const holders = await findHolders(transaction, inbound);
     if (holders.length === 0)
@@ -49,6 +49,15 @@ export async function answerInbound(
   }
   await countReplies(transaction, tools, replies);
   return { haveContactsChanged, hasQueued: replies.length > 0 };
+}
+
+/**
+ * STOP counts whoever reads it in a text. In all else the provider decides: a person to whom it writes again, since they
+ * have said so in words of its own, expects that.
+ */
+function keywordOf({ text, takenFor }: InboundSms): Keyword | null {
+  const ours = readKeyword(text);
+  return ours === 'stop' ? ours : (takenFor ?? ours);
 }
 
 async function findHolders(

@@ -10,6 +10,11 @@ const statuses: Readonly<Record<SmsReceipt['status'], ReportedStatus>> = {
 };
 
 /** A receipt in the words that reports on all channels have. */
-export function toProviderReport({ status, failure, ...receipt }: SmsReceipt): ProviderReport {
+export function toProviderReport({
+  status,
+  failure,
+  finding: _finding,
+  ...receipt
+}: SmsReceipt): ProviderReport {
   return { ...receipt, status: statuses[status], failure: status === 'expired' ? 'expired' : failure };
 }

@@ -13,7 +13,7 @@ const authToken = 'token';
 const publicUrl = 'https://post.test';
 
 type Request = { authorization: string | undefined; form: URLSearchParams };
-type Reaction = 'take' | 'take_and_hang_up' | 'take_and_wait' | 'throttle';
+type Reaction = 'take' | 'take_and_hang_up' | 'take_and_wait' | 'throttle' | 'refuse_as_opted_out';
 
 let twilio: Server;
 let server: TestServer;
@@ -45,6 +45,16 @@ beforeAll(async () => {
         case 'throttle':
           response.writeHead(429, { 'content-type': 'application/json', 'retry-after': '1' });
           response.end(JSON.stringify({ code: 20429, message: 'Too Many Requests' }));
+          return;
+        case 'refuse_as_opted_out':
+          response.writeHead(400, { 'content-type': 'application/json' });
+          response.end(
+            JSON.stringify({
+              code: 21610,
+              message: 'Attempt to send to unsubscribed recipient',
+              status: 400,
+            }),
+          );
       }
     });
   });
@@ -295,6 +305,53 @@ describe('a text whose answer was lost', () => {
   });
 });
 
+describe('a number that Twilio writes to no more', () => {
+  const suppressionsOf = (number: string) =>
+    rowsOf(
+      server,
+      'select channel, scope, reason from suppressions where organization_id = $1 and address = $2',
+      [server.organizationId, number],
+    );
+
+  test.each([
+    ['is opted out by its answer', '+491701234601', false],
+    ['is opted out by a status that comes later', '+491701234602', true],
+  ])('since its owner has said STOP %s', async (_how, number, isLate) => {
+    const { body: contact } = await server.request<{ id: string; consent: { sms: string } }>(
+      'POST',
+      '/v1/contacts',
+      { phone_number: number },
+    );
+    expect(contact.consent.sms).toBe('subscribed');
+    if (isLate) {
+      const { id, path } = await sendOne({ to: number });
+      await call(path, statusForm('failed', { ErrorCode: '21610', To: number }));
+      expect(await smsWithStatus(server, id, 'failed')).toMatchObject({ error: { code: 'blocked' } });
+    } else {
+      reactions.push('refuse_as_opted_out');
+      const id = await sendSms(server, { to: number });
+      expect(await smsWithStatus(server, id, 'failed')).toMatchObject({ error: { code: 'blocked' } });
+    }
+    await whenApplied();
+    expect(await suppressionsOf(number)).toEqual([
+      { channel: 'sms', scope: 'channel', reason: 'unsubscribe' },
+    ]);
+    const { body } = await server.request<{ consent: { sms: string } }>('GET', `/v1/contacts/${contact.id}`);
+    expect(body.consent.sms).toBe('unsubscribed');
+    const barred = await sendSms(server, { to: number });
+    expect(await smsWithStatus(server, barred, 'failed')).toMatchObject({ error: { code: 'opted_out' } });
+    expect(requests).toHaveLength(1);
+  });
+
+  test('for another reason has said nothing', async () => {
+    const { id, path } = await sendOne({ to: '+491701234603' });
+    await call(path, statusForm('undelivered', { ErrorCode: '30004', To: '+491701234603' }));
+    expect(await smsWithStatus(server, id, 'undelivered')).toMatchObject({ error: { code: 'blocked' } });
+    await whenApplied();
+    expect(await suppressionsOf('+491701234603')).toEqual([]);
+  });
+});
+
 describe('a text that comes in', () => {
   const number = '+491701234567';
   const inboundForm = (body: string) => ({
@@ -338,6 +395,27 @@ describe('a text that comes in', () => {
     expect(requests).toHaveLength(1);
     const { body } = await server.request<{ data: unknown[] }>('GET', '/v1/sms?category=keyword_reply');
     expect(body.data).toEqual([]);
+  });
+
+  test('in words that Twilio alone takes for STOP or START counts as it does for Twilio', async () => {
+    const { body: contact } = await server.request<{ id: string }>('POST', '/v1/contacts', {
+      phone_number: '+491701234569',
+    });
+    const told = async (optOutType: string, body: string) => {
+      const form = { ...inboundForm(body), From: '+491701234569', OptOutType: optOutType };
+      expect(await call('/callbacks/twilio/inbound', form)).toEqual([204, '']);
+      await whenApplied();
+      return consentOf(contact.id);
+    };
+    expect(await told('STOP', 'Nimm mich raus')).toBe('unsubscribed');
+    expect(await told('HELP', 'Was ist das?')).toBe('unsubscribed');
+    expect(await told('START', 'Nimm mich rein')).toBe('subscribed');
+    // An image, with a word on it for all we know.
+    expect(await told('STOP', '')).toBe('unsubscribed');
+    expect(await told('START', 'YES')).toBe('subscribed');
+    // What is STOP to us stops, whatever Twilio has been told to take it for.
+    expect(await told('START', 'STOP')).toBe('unsubscribed');
+    expect(await told('UNKNOWN', 'Hello')).toBe('unsubscribed');
   });
 
   test('is not acknowledged before it is stored, and neither is the status of one that was sent', async () => {

@@ -1,4 +1,5 @@
 import type { RecipientKey, SendOutcome } from '../outcome.ts';
+import type { Keyword } from '../keywords.ts';
 import type { ProviderReport } from '../report.ts';
 
 /** Why a text was refused or did not arrive: what users read in `error.code`. */
@@ -21,6 +22,16 @@ export const smsFailures = [
 ] as const;
 
 export type SmsFailure = (typeof smsFailures)[number];
+
+/** What a hand-off or a receipt finds out beyond the one text. */
+export type SmsFinding =
+  /** The provider keeps an opt-out of this number, which its owner has said by STOP. */
+  { kind: 'opted_out' };
+
+export type SmsOutcome = SendOutcome<SmsFailure> & {
+  /** Absent for nothing. */
+  finding?: SmsFinding;
+};
 
 export const senderTypes = ['alphanumeric', 'long_code', 'short_code', 'toll_free'] as const;
 
@@ -60,7 +71,7 @@ export type SmsProvider = {
   /** Whether its later reports name a message by the `providerMessageId` of the accepted hand-off. */
   isReportedById: boolean;
   /** Never rejects for anything that the remote side does; rejects only with the error of `confirm` or an abort. */
-  handOff: (handOff: SmsHandOff) => Promise<SendOutcome<SmsFailure>>;
+  handOff: (handOff: SmsHandOff) => Promise<SmsOutcome>;
   /** Whether it answers STOP, START and HELP by itself. */
   answersKeywords: boolean;
   /** Why the provider cannot be reached at all; used by `doctor`. Null means that it can. */
@@ -73,7 +84,10 @@ export type SmsProvider = {
 export type SmsReceipt = ProviderReport<
   'sent' | 'delivered' | 'undelivered' | 'failed' | 'expired',
   SmsFailure
->;
+> & {
+  /** Absent for nothing. */
+  finding?: SmsFinding;
+};
 
 /** A text that was sent to one of our senders. */
 export type InboundSms = {
@@ -86,6 +100,8 @@ export type InboundSms = {
   /** How the provider wrote that, if it read like a number without its country; it may be a short code all the same. */
   senderNameAsWritten?: string;
   text: string;
+  /** What the provider itself has taken the text for, whose list of words is its own; absent where it does not say. */
+  takenFor?: Keyword;
 };
 
 /**

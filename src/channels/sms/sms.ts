@@ -7,6 +7,7 @@ export {
   senderTypes,
   type SmsFailure,
   smsFailures,
+  type SmsFinding,
   type SmsHandOff,
   type SmsIntake,
   type SmsProvider,

@@ -76,6 +76,22 @@ export const texts: readonly Mutant[] = [
   },
   {
     file: 'src/sms/inbound.ts',
+    from: "return ours === 'stop' ? ours : (takenFor ?? ours);",
+    to: 'return ours;',
+    tests: ['test/journeys/twilio.test.ts'],
+    named: 'in words that Twilio alone takes for STOP or START counts as it does for Twilio',
+    harm: 'who opts out at Twilio in words that we do not know stays subscribed',
+  },
+  {
+    file: 'src/sms/delivery.ts',
+    from: '...(finding !== undefined && { finding })',
+    to: '',
+    tests: ['test/journeys/twilio.test.ts'],
+    named: 'since its owner has said STOP is opted out by its answer',
+    harm: 'a number of which Twilio says that it is opted out is written to for ever, and refused each time',
+  },
+  {
+    file: 'src/sms/inbound.ts',
     from: "await optOut(transaction, tools, 'sms', number, { scope: 'channel' })",
     to: "'unchanged'",
     tests: ['test/journeys/sms.test.ts'],

@@ -2,8 +2,7 @@ import type { Clock } from '../../../../platform/clock.ts';
 import { silentLog } from '../../../../platform/log.ts';
 import type { Log } from '../../../../platform/log.ts';
 import { abortReason, createAbortWatch } from '../../../abort-watch.ts';
-import type { SendOutcome } from '../../../outcome.ts';
-import type { SmsFailure, SmsHandOff, SmsIntake, SmsProvider } from '../../provider.ts';
+import type { SmsHandOff, SmsIntake, SmsOutcome, SmsProvider } from '../../provider.ts';
 import { createDeliveries } from './deliveries.ts';
 import { openLink } from './link.ts';
 import type { Link } from './link.ts';
@@ -37,8 +36,6 @@ export type SmppProviderOptions = {
   /** PEM of the authorities to trust instead of the machine's. */
   authorities?: string;
 };
-
-type SmsOutcome = SendOutcome<SmsFailure>;
 
 type Waiting = {
   handOff: SmsHandOff;

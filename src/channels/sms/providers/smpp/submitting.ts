@@ -1,8 +1,8 @@
 import type { Clock } from '../../../../platform/clock.ts';
 import { sleep } from '../../../../platform/clock.ts';
 import type { Log } from '../../../../platform/log.ts';
-import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
-import type { SmsFailure, SmsHandOff, SmsIntake } from '../../provider.ts';
+import type { RemoteReply } from '../../../outcome.ts';
+import type { SmsHandOff, SmsIntake, SmsOutcome } from '../../provider.ts';
 import { drainTimeoutMs } from './bound-connection.ts';
 import type { BoundConnection } from './bound-connection.ts';
 import type { ShortMessage, SmppAnswer } from './pdu.ts';
@@ -38,8 +38,6 @@ export type SubmitTools = {
   intake: SmsIntake;
   rate: Rate | null;
 };
-
-type SmsOutcome = SendOutcome<SmsFailure>;
 
 /** Shorter makes texts of slow message centres uncertain; longer keeps a place in the window for nothing. */
 const answerTimeoutMs = 30_000;

@@ -129,6 +129,7 @@ test.each([
     status,
     failure,
     diagnostic: failure === null || code === '' ? null : expect.stringMatching(new RegExp(`^${code}`)),
+    ...(code === '21610' && { finding: { kind: 'opted_out' } }),
   });
 });
 
@@ -195,7 +196,7 @@ test.each([
 });
 
 test('whatever stands in a form, what is read of it can be stored', () => {
-  const names = ['MessageSid', 'SmsSid', 'MessageStatus', 'ErrorCode', 'From', 'To', 'Body'];
+  const names = ['MessageSid', 'SmsSid', 'MessageStatus', 'ErrorCode', 'From', 'To', 'Body', 'OptOutType'];
   const values = fc.oneof(
     fc.string({ unit: 'binary', maxLength: 40 }),
     fc.constantFrom(

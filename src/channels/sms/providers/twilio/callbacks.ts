@@ -1,5 +1,6 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { sanitiseDiagnostic } from '../../../diagnostic.ts';
+import type { Keyword } from '../../../keywords.ts';
 import type { InboundSms, SmsReceipt } from '../../provider.ts';
 import type { FormCallbackRequest, ProviderCallback } from '../../../provider-callbacks.ts';
 import type { ToldOfSms } from '../../provider-definition.ts';
@@ -114,12 +115,18 @@ export function readStatusCallback(params: URLSearchParams): Omit<SmsReceipt, 'r
 function fateOf(
   status: SmsReceipt['status'],
   code: number | null,
-): Pick<SmsReceipt, 'status' | 'failure' | 'diagnostic'> {
+): Pick<SmsReceipt, 'status' | 'failure' | 'diagnostic' | 'finding'> {
   if (status === 'sent' || status === 'delivered') return { status, failure: null, diagnostic: null };
   const known = code === null ? null : failureOf(code);
   const diagnostic = code === null ? null : sanitiseDiagnostic(`${code} ${known?.words ?? ''}`);
   const failure = known?.failure ?? 'other';
-  return { status: failure === 'expired' ? 'expired' : status, failure, diagnostic };
+  const finding = known?.finding;
+  return {
+    status: failure === 'expired' ? 'expired' : status,
+    failure,
+    diagnostic,
+    ...(finding !== undefined && { finding }),
+  };
 }
 
 function readErrorCode(value: string | null): number | null {
@@ -129,8 +136,19 @@ function readErrorCode(value: string | null): number | null {
 const inboundCharsMax = 1_600;
 
 /**
- * The text that an incoming-message callback brings, or null if it is none, if it has no words (an image alone), or
- * if it does not come from a telephone number (another channel). At most 1,600 characters, without NUL.
+ * What Twilio has taken a text for (https://www.twilio.com/docs/messaging/tutorials/advanced-opt-out): which words mean it
+ * is set at Twilio, in any language. Twilio keeps to it whatever we make of it, so that its word counts.
+ */
+const optOutTypes: ReadonlyMap<string, Keyword> = new Map([
+  ['STOP', 'stop'],
+  ['START', 'start'],
+  ['HELP', 'help'],
+]);
+
+/**
+ * The text that an incoming-message callback brings, or null if it is none, if it has no words (an image alone) and was
+ * taken for no keyword, or if it does not come from a telephone number (another channel). At most 1,600 characters,
+ * without NUL.
  */
 export function readInboundCallback(params: URLSearchParams): InboundSms | null {
   if (params.has('MessageStatus')) return null;
@@ -142,8 +160,10 @@ export function readInboundCallback(params: URLSearchParams): InboundSms | null 
     .replaceAll('\0', '')
     .slice(0, inboundCharsMax)
     .replace(/\p{Cs}$/u, '');
-  if (providerMessageId === null || from === null || senderName === null || text === '') return null;
-  return { providerMessageId, from, senderName, text };
+  const takenFor = optOutTypes.get((params.get('OptOutType') ?? '').toUpperCase());
+  if (providerMessageId === null || from === null || senderName === null) return null;
+  if (takenFor === undefined) return text === '' ? null : { providerMessageId, from, senderName, text };
+  return { providerMessageId, from, senderName, text, takenFor };
 }
 
 function messageSidOf(params: URLSearchParams): string | null {

@@ -1,4 +1,4 @@
-import type { SmsFailure } from '../../provider.ts';
+import type { SmsFailure, SmsFinding } from '../../provider.ts';
 
 /**
  * What Twilio's error codes mean to us (https://www.twilio.com/docs/api/errors). Those of 2xxxx are the answer to a
@@ -9,9 +9,11 @@ export type TwilioFailure = {
   kind: 'rejected' | 'deferred' | 'unavailable';
   failure: SmsFailure;
   words: string;
+  /** What it says of the number; absent for nothing. */
+  finding?: SmsFinding;
 };
 
-type Row = readonly [number, TwilioFailure['kind'], SmsFailure, string];
+type Row = readonly [number, TwilioFailure['kind'], SmsFailure, string, SmsFinding?];
 
 const rows: readonly Row[] = [
   // The account, its credentials and its settings.
@@ -37,7 +39,7 @@ const rows: readonly Row[] = [
   [21266, 'rejected', 'sender_rejected', 'The number is the sender itself'],
   [21268, 'rejected', 'unknown_subscriber', 'The number is a premium or information service'],
   [21604, 'rejected', 'unknown_subscriber', 'There is no number to send to'],
-  [21610, 'rejected', 'blocked', 'The recipient has replied STOP'],
+  [21610, 'rejected', 'blocked', 'The recipient has replied STOP', { kind: 'opted_out' }],
   [21614, 'rejected', 'unknown_subscriber', 'The number is no mobile number'],
   [21635, 'rejected', 'unknown_subscriber', 'The number is a landline'],
 
@@ -108,7 +110,10 @@ const rows: readonly Row[] = [
 ];
 
 const failures: ReadonlyMap<number, TwilioFailure> = new Map(
-  rows.map(([code, kind, failure, words]) => [code, { kind, failure, words }]),
+  rows.map(([code, kind, failure, words, finding]) => [
+    code,
+    { kind, failure, words, ...(finding !== undefined && { finding }) },
+  ]),
 );
 
 /** What a code means, or null if it is not listed: Twilio keeps adding some. */

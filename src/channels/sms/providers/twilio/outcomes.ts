@@ -1,6 +1,6 @@
 import { sanitiseDiagnostic } from '../../../diagnostic.ts';
-import type { RemoteReply, SendOutcome } from '../../../outcome.ts';
-import type { SmsFailure } from '../../provider.ts';
+import type { RemoteReply } from '../../../outcome.ts';
+import type { SmsOutcome } from '../../provider.ts';
 import type { Answer } from '../../../http1/exchange.ts';
 import { parseJsonObject } from '../../../json-object.ts';
 import { waitOf } from '../../../retry-after.ts';
@@ -19,7 +19,7 @@ const unavailableStatuses: readonly number[] = [401, 402, 403, 404, 405, 407];
  * Twilio has it; only a refusal that Twilio worded itself, or that HTTP defines as one (4xx, 503 with Retry-After),
  * says that it has not. Everything in between is `unknown`.
  */
-export function outcomeOf(answer: Answer, remote: string): SendOutcome<SmsFailure> {
+export function outcomeOf(answer: Answer, remote: string): SmsOutcome {
   if (answer.kind === 'unanswered') return { kind: 'unknown', reply: ownWords(answer.detail, remote) };
   const { status, headers } = answer;
   const retryAfter = headers['retry-after'];
@@ -47,14 +47,17 @@ export function describeAnswer(answer: Answer): string {
   return replyOf(answer.status, parseBody(answer.body), '').diagnostic;
 }
 
-function outcomeOfSuccess(said: TwilioBody, reply: RemoteReply, remote: string): SendOutcome<SmsFailure> {
+function outcomeOfSuccess(said: TwilioBody, reply: RemoteReply, remote: string): SmsOutcome {
   if (said.sid !== null) return { kind: 'accepted', providerMessageId: said.sid, reply };
   return { kind: 'unknown', reply: ownWords('an answer that names no message', remote) };
 }
 
-function outcomeOfRefusal(status: number, said: TwilioBody, reply: RemoteReply): SendOutcome<SmsFailure> {
+function outcomeOfRefusal(status: number, said: TwilioBody, reply: RemoteReply): SmsOutcome {
   const known = status === 401 || said.code === null ? null : failureOf(said.code);
-  if (known?.kind === 'rejected') return { kind: 'rejected', reason: known.failure, reply };
+  if (known?.kind === 'rejected') {
+    const { failure: reason, finding } = known;
+    return { kind: 'rejected', reason, reply, ...(finding !== undefined && { finding }) };
+  }
   if (known?.kind === 'deferred') return { kind: 'deferred', reason: known.failure, reply };
   const isUnavailable = known !== null || status < 400 || unavailableStatuses.includes(status);
   // A code that is not listed is tried again, within the limit of attempts.

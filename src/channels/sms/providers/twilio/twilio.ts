@@ -1,6 +1,6 @@
 import type { Clock } from '../../../../platform/clock.ts';
-import type { RecipientKey, SendOutcome } from '../../../outcome.ts';
-import type { SmsFailure, SmsHandOff, SmsProvider, SmsSender } from '../../provider.ts';
+import type { RecipientKey } from '../../../outcome.ts';
+import type { SmsHandOff, SmsOutcome, SmsProvider, SmsSender } from '../../provider.ts';
 import { createClient } from '../../../http1/exchange.ts';
 import type { Call, Client } from '../../../http1/exchange.ts';
 import { describeAnswer, outcomeOf, ownWords } from './outcomes.ts';
@@ -72,7 +72,7 @@ async function handOffText(
   { url, callbackUrl }: TwilioProviderOptions,
   remote: string,
   { reference, sender, to, text, confirm, signal }: SmsHandOff,
-): Promise<SendOutcome<SmsFailure>> {
+): Promise<SmsOutcome> {
   const call: Call = {
     method: 'POST',
     path: `/2010-04-01/Accounts/${url.accountSid}/Messages.json`,
@@ -85,7 +85,7 @@ async function handOffText(
     StatusCallback: callbackUrl(reference),
     ...(url.messagingServiceSid === null ? {} : { MessagingServiceSid: url.messagingServiceSid }),
   }).toString();
-  const unavailable = (detail: string): SendOutcome<SmsFailure> => ({
+  const unavailable = (detail: string): SmsOutcome => ({
     kind: 'deferred',
     reason: 'provider_unavailable',
     reply: ownWords(detail, remote),
