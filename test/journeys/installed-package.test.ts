@@ -149,7 +149,8 @@ test('the package brings the licences of all that is bundled into it, and asks f
 
 test('the package lists all that is bundled into it, in the form that scanners read', async () => {
   const read = async (name: string) => JSON.parse(await readFile(name, 'utf8')) as object;
-  const library = createRequire(import.meta.url).resolve('@cyclonedx/cyclonedx-library/package.json');
+  const require = createRequire(import.meta.url);
+  const library = require.resolve('@cyclonedx/cyclonedx-library/package.json');
   const schema = (name: string) =>
     read(path.join(path.dirname(library), 'res', 'schema', `${name}.SNAPSHOT.schema.json`));
   const ajv = new Ajv({ strict: false, validateFormats: false });
