@@ -93,7 +93,7 @@ export const settings = {
     type: 'text',
     default: '',
     about:
-      "The name under which this installation takes bounces. Sending domains point their return path's MX to it, and its own SPF record names the machines that send. Empty, and no port either: bounces go to the sender's address, except with mx for domains whose return path was found in the DNS.",
+      "The name under which this installation takes bounces. Sending domains point their return path's MX to it, and its own SPF record names the machines that send. Empty: the host of POSTILLION_PUBLIC_URL if there is a port for bounces; without either, bounces go to the sender's address and are not read.",
   },
   POSTILLION_BOUNCE_PORT: {
     type: 'port',

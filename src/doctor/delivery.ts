@@ -1,5 +1,6 @@
 import { connect } from 'node:net';
 import { hostname } from 'node:os';
+import { emailProviders } from '../channels/email/providers/registry.ts';
 import { examineVerifiedDomains, sandboxDomain } from '../domains/domains.ts';
 import { createControlLookup, wellKnownDomains } from '../email/email.ts';
 import type { Installation } from '../installation/installation.ts';
@@ -16,7 +17,6 @@ export async function examineDirectDelivery(installation: Installation): Promise
   const findings = await Promise.all([
     examineOutgoingPort(installation),
     examineName(installation),
-    examineBounceHost(installation),
     examineDomains(installation),
     examineWorldTime(installation),
   ]);
@@ -139,14 +139,18 @@ async function examineName({ config, resolver }: Installation): Promise<Finding[
   return [problem('PTR', `the addresses of ${name} do not point back to it: ${found}`, nameAdvice)];
 }
 
-async function examineBounceHost({ config, resolver }: Installation): Promise<Finding[]> {
-  const { bounceHost, bounceListener } = config;
+/** Whether what comes back is read. A relay's user wants that as much as who delivers without one. */
+export async function examineBounces({ config, hosts, resolver }: Installation): Promise<Finding[]> {
+  const { bounceListener } = config;
+  const { bounceHost } = hosts;
+  const provider = emailProviders[config.emailProvider];
+  if (provider.isSandbox) return [];
   if (bounceHost === null) {
     return [
       warning(
         'bounces',
-        'bounces are not read, and the return path of emails is not aligned with their domain',
-        'Set POSTILLION_BOUNCE_HOST and POSTILLION_BOUNCE_PORT.',
+        'bounces are not read: they go to the sender of each email',
+        'Set POSTILLION_BOUNCE_HOST and POSTILLION_BOUNCE_PORT; see docs/domains.md.',
       ),
     ];
   }
@@ -168,7 +172,11 @@ async function examineBounceHost({ config, resolver }: Installation): Promise<Fi
       : problem(
           'SPF',
           `${bounceHost} has ${policies.length === 0 ? 'no SPF record' : 'more than one SPF record'}`,
-          `Publish exactly one, which names the addresses that send: the records of all sending domains include it. For this machine alone, "v=spf1 a:${bounceHost} -all" does.`,
+          `Publish exactly one, which names the addresses that send: the records of all sending domains include it. ${
+            provider.isDirect
+              ? `For this machine alone, "v=spf1 a:${bounceHost} -all" does.`
+              : 'Those of a relay are what its operator says, often an "include:" of its own record.'
+          }`,
         ),
   ];
   if (bounceListener === null) {

@@ -35,7 +35,7 @@ import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { examineChatAppAccounts } from './chat-app.ts';
-import { examineAddressChecks, examineDirectDelivery } from './delivery.ts';
+import { examineAddressChecks, examineBounces, examineDirectDelivery } from './delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { examinePartitions } from './partitions.ts';
 import { examinePostmaster } from './postmaster.ts';
@@ -101,7 +101,10 @@ export async function examine(
       await examineChatAppProvider(installation),
       ...(await examinePushSettings(installation)),
     );
-    findings.push(...(await tryToExamine('recipients', examineAddressChecks, installation)));
+    findings.push(
+      ...(await tryToExamine('recipients', examineAddressChecks, installation)),
+      ...(await tryToExamine('bounces', examineBounces, installation)),
+    );
     if (emailProviders[config.emailProvider].isDirect)
       findings.push(...(await tryToExamine('delivery', examineDirectDelivery, installation)));
   } finally {

@@ -8,6 +8,9 @@ export function showDomain(row: DomainRow, hosts: InstanceHosts): DomainRecord {
   const settings = settingsOf(row);
   const expected = settings === null ? [] : listExpectedRecords(settings, hosts);
   const findings: Findings = row.findings;
+  // None are left where settings of the installation have changed since the last check.
+  const issues = row.degraded_since === null ? [] : listIssues(expected, findings);
+  const isDegraded = issues.length > 0;
   return {
     id: row.id,
     name: row.name,
@@ -31,9 +34,9 @@ export function showDomain(row: DomainRow, hosts: InstanceHosts): DomainRecord {
     open_tracking: row.open_tracking,
     click_tracking: row.click_tracking,
     health: {
-      state: row.degraded_since === null ? 'ok' : 'degraded',
-      since: row.degraded_since?.toISOString() ?? null,
-      issues: row.degraded_since === null ? [] : listIssues(expected, findings),
+      state: isDegraded ? 'degraded' : 'ok',
+      since: isDegraded ? (row.degraded_since?.toISOString() ?? null) : null,
+      issues,
     },
     last_checked_at: row.last_checked_at?.toISOString() ?? null,
     verified_at: row.verified_at?.toISOString() ?? null,

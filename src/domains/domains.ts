@@ -42,7 +42,7 @@ function keyOf({ organizationId, name }: DomainName): string {
 /** What a verified domain gives to the mail that is sent from it. */
 export type SendingDomain = DomainName & {
   returnPathHost: string;
-  /** Its MX record was found, so that bounces come to this installation. */
+  /** Its MX record was found, or the operator vouches for it: nobody has ever looked. */
   isReturnPathPublished: boolean;
   /** What of its transactional mail is tracked; a campaign says so for itself. */
   tracking: { opens: boolean; clicks: boolean };

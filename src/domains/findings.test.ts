@@ -41,6 +41,13 @@ test('a check that nobody could answer changes nothing, not even when it was las
   expect(observe({ kind: 'unknown', detail: 'SERVFAIL' })).toBeUndefined();
 });
 
+test('what is no longer asked for is forgotten, and begins anew when it is asked for again', () => {
+  const verified = { status: 'verified', found: ['right'], checkedAt: 'then' } as const;
+  const before: Findings = { dkim: verified, return_path_mx: verified };
+  const after = updateFindings(before, new Map([['dkim', seen(true, 'right')]]), at);
+  expect(Object.keys(after)).toEqual(['dkim']);
+});
+
 test('a domain is complete with all that is required, and dmarc is not', () => {
   const verified = { status: 'verified', found: [], checkedAt: null } as const;
   const complete: Findings = { dkim: verified, return_path_mx: verified, return_path_spf: verified };

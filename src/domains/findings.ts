@@ -16,20 +16,25 @@ export type Findings = Partial<Record<RecordKind, Finding>>;
 
 export const noFinding: Finding = { status: 'pending', found: [], checkedAt: null };
 
-/** One check's observations over what was known before. */
+/**
+ * One check's observations over what was known before. A kind that was not asked for is forgotten: what was found before
+ * says nothing of the day on which it is asked for again.
+ */
 export function updateFindings(
   before: Findings,
   observations: ReadonlyMap<RecordKind, Observation>,
   checkedAt: Date,
 ): Findings {
-  const findings: Findings = { ...before };
+  const findings: Findings = {};
   for (const [kind, observation] of observations) {
-    if (observation.kind === 'unknown') continue;
-    findings[kind] = {
-      status: judge(before[kind] ?? noFinding, observation),
-      found: observation.found,
-      checkedAt: checkedAt.toISOString(),
-    };
+    const known = before[kind];
+    if (observation.kind === 'seen') {
+      findings[kind] = {
+        status: judge(known ?? noFinding, observation),
+        found: observation.found,
+        checkedAt: checkedAt.toISOString(),
+      };
+    } else if (known !== undefined) findings[kind] = known;
   }
   return findings;
 }

@@ -17,6 +17,11 @@ const settings = {
 const expected = listExpectedRecords(settings, hosts);
 const recordOf = (kind: RecordKind) => expected.find((record) => record.kind === kind)!;
 
+test('without a bounce host nothing is asked for at the return path', () => {
+  const kinds = listExpectedRecords(settings, { ...hosts, bounceHost: null }).map(({ kind }) => kind);
+  expect(kinds).toEqual(['dkim', 'dmarc', 'tracking']);
+});
+
 test('the records say where what is published', () => {
   expect(expected).toEqual([
     {

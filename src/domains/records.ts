@@ -3,8 +3,8 @@ import type { DnsAnswer, MxRecord } from '../platform/dns/dns.ts';
 
 /** The hosts of this installation that other people's records point to. */
 export type InstanceHosts = {
-  /** Takes bounces; its own SPF record names the machines that send. */
-  bounceHost: string;
+  /** Takes bounces; its own SPF record names the machines that send. Null if no bounces are read. */
+  bounceHost: string | null;
   /** Serves tracking links. */
   trackingHost: string;
 };
@@ -53,9 +53,9 @@ export function hasRoomForReturnPath(
   return returnPathHost(settings).length <= returnPathHostLengthMax;
 }
 
+/** Without a bounce host nothing is asked for at the return path: no mail leaves with it. */
 export function listExpectedRecords(settings: DomainSettings, hosts: InstanceHosts): ExpectedRecord[] {
   const { name, trackingSubdomain, dkim } = settings;
-  const returnPath = returnPathHost(settings);
   const records: ExpectedRecord[] = [
     {
       kind: 'dkim',
@@ -65,22 +65,7 @@ export function listExpectedRecords(settings: DomainSettings, hosts: InstanceHos
       priority: null,
       isRequired: true,
     },
-    {
-      kind: 'return_path_mx',
-      type: 'MX',
-      name: returnPath,
-      value: hosts.bounceHost,
-      priority: 10,
-      isRequired: true,
-    },
-    {
-      kind: 'return_path_spf',
-      type: 'TXT',
-      name: returnPath,
-      value: `v=spf1 include:${hosts.bounceHost} ~all`,
-      priority: null,
-      isRequired: true,
-    },
+    ...(hosts.bounceHost === null ? [] : listReturnPathRecords(returnPathHost(settings), hosts.bounceHost)),
     {
       kind: 'dmarc',
       type: 'TXT',
@@ -101,6 +86,27 @@ export function listExpectedRecords(settings: DomainSettings, hosts: InstanceHos
     });
   }
   return records;
+}
+
+function listReturnPathRecords(returnPath: string, bounceHost: string): ExpectedRecord[] {
+  return [
+    {
+      kind: 'return_path_mx',
+      type: 'MX',
+      name: returnPath,
+      value: bounceHost,
+      priority: 10,
+      isRequired: true,
+    },
+    {
+      kind: 'return_path_spf',
+      type: 'TXT',
+      name: returnPath,
+      value: `v=spf1 include:${bounceHost} ~all`,
+      priority: null,
+      isRequired: true,
+    },
+  ];
 }
 
 /** The response of the DNS: all records of the type at the name, or that there was no response. */
@@ -126,7 +132,7 @@ export function observeTexts(
           // RFC 6376 §3.6.2.2: of several records a receiver may take any, and the second half of a key is none.
           return texts.length === 1 && texts.every((text) => publishesDkimKey(text, settings.dkim.publicKey));
         case 'return_path_spf':
-          return isSpfAsExpected(texts, hosts.bounceHost);
+          return hosts.bounceHost !== null && isSpfAsExpected(texts, hosts.bounceHost);
         case 'dmarc':
           return isDmarcAsExpected(texts);
         case 'return_path_mx':

@@ -367,7 +367,8 @@ const selectSending = statement<{
 }>(
   'domains_select_sending',
   `select d.organization_id, d.name, d.return_path_subdomain, d.dkim_selector, d.dkim_private_key_sealed,
-     coalesce(d.findings #>> '{return_path_mx,status}' = 'verified', false) as is_return_path_published,
+     d.last_checked_at is null or coalesce(d.findings #>> '{return_path_mx,status}' = 'verified', false)
+       as is_return_path_published,
      d.open_tracking, d.click_tracking, d.tracking_subdomain,
      coalesce(d.findings #>> '{tracking,status}' = 'verified', false) as is_tracking_published
    from unnest($1::uuid[], $2::text[]) as wanted (organization_id, name)

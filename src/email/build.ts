@@ -59,7 +59,8 @@ export type BuildTools = {
   signText: SignText;
   /** The beginning of links in mail, unless the sending domain has a tracking host. */
   publicUrl: string;
-  returnPaths: ReturnPathPolicy;
+  /** Whether copies get a return path of their own; all others return to their sender. */
+  areBouncesRead: boolean;
 };
 
 export async function buildEmail(
@@ -239,12 +240,9 @@ function feedbackIdOf({
 /** Gmail wants 5 to 15 characters of the sender. */
 const feedbackTokenLength = 12;
 
-/** Which copies get a return path of their own; all others return to their sender. */
-export type ReturnPathPolicy = 'always' | 'where_published' | 'never';
-
 /** The return path of this copy. */
 export function envelopeSenderOf(
-  tools: { secrets: Secrets; returnPaths: ReturnPathPolicy },
+  tools: { secrets: Secrets; areBouncesRead: boolean },
   built: BuiltEmail,
   job: Job,
 ): string {
@@ -255,8 +253,9 @@ export function envelopeSenderOf(
 }
 
 /** Whether mail to the domain's return-path host comes to this installation. */
-function hasReturnPath({ returnPaths }: { returnPaths: ReturnPathPolicy }, domain: SendingDomain): boolean {
-  return returnPaths === 'always' || (returnPaths === 'where_published' && domain.isReturnPathPublished);
+function hasReturnPath({ areBouncesRead }: { areBouncesRead: boolean }, domain: SendingDomain): boolean {
+  // Many servers refuse mail whose return path leads nowhere.
+  return areBouncesRead && domain.isReturnPathPublished;
 }
 
 export function readRecipient(job: Job): EmailAddress {

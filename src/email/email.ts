@@ -1,5 +1,4 @@
 /** The entry of this room: email as a channel of messages and of campaigns. */
-export type { ReturnPathPolicy } from './build.ts';
 export { emailCampaigns } from './campaigns.ts';
 export { emailChannel } from './channel.ts';
 export { type ControlLookup, createControlLookup, wellKnownDomains } from './control-lookup.ts';

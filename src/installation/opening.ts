@@ -170,10 +170,11 @@ export async function whileRestarting<Result>(
 /** For an installation in which mail is only tried out, and to which no DNS record points yet. */
 const hostOfNoInstallation = `mail.${sandboxDomain}`;
 
-export function instanceHostsOf({ bounceHost, publicUrl }: Config): InstanceHosts {
+/** Whoever sets only the port of the listener means it to be found under the name of the installation. */
+export function instanceHostsOf({ bounceHost, bounceListener, publicUrl }: Config): InstanceHosts {
   const publicHost = publicUrl === null ? null : parseDomain(new URL(publicUrl).hostname);
   return {
-    bounceHost: bounceHost ?? publicHost ?? hostOfNoInstallation,
+    bounceHost: bounceHost ?? (bounceListener === null ? null : publicHost),
     trackingHost: publicHost ?? bounceHost ?? hostOfNoInstallation,
   };
 }

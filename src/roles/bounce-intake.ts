@@ -12,11 +12,11 @@ export async function startBounceIntake(
   installation: Installation,
   feedback: FeedbackListeners,
 ): Promise<{ port: number; stop: () => Promise<void> } | null> {
-  const { config, clock, log } = installation;
+  const { config, hosts, clock, log } = installation;
   if (config.bounceListener === null) return null;
   // Most installations have a listener on one worker, or on none.
   const { startInboundListener } = await import('../channels/email/inbound/listener.ts');
-  const hostName = config.bounceHost ?? hostname();
+  const hostName = hosts.bounceHost ?? hostname();
   const tools = { ...installation, ...feedback, hostName };
   const { host, port } = config.bounceListener;
   const settings = {

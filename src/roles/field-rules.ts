@@ -35,5 +35,6 @@ export function ruleSettingsOf({
   config: Pick<Config, 'webPushHosts'>;
   hosts: InstanceHosts;
 }): RuleFacts['settings'] {
-  return { [pushHostsSetting]: config.webPushHosts, [ownHostsSetting]: [bounceHost, trackingHost] };
+  const ownHosts = bounceHost === null ? [trackingHost] : [bounceHost, trackingHost];
+  return { [pushHostsSetting]: config.webPushHosts, [ownHostsSetting]: ownHosts };
 }

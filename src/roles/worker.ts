@@ -7,7 +7,7 @@ import { smsProviders } from '../channels/sms/providers/registry.ts';
 import type { Config } from '../config.ts';
 import { startTemplateWork } from '../chat-templates/jobs.ts';
 import { startDomainChecks } from '../domains/jobs.ts';
-import { createDeliverability, createEmailDelivery, type ReturnPathPolicy } from '../email/email.ts';
+import { createDeliverability, createEmailDelivery } from '../email/email.ts';
 import { type Installation, publicUrlOf } from '../installation/installation.ts';
 import {
   type ChannelDelivery,
@@ -90,7 +90,7 @@ export async function startWorker(installation: Installation, share = wholeShare
             ...installation,
             areDomainsLookedUp: config.areDomainsLookedUp,
           }),
-          returnPaths: returnPathPolicyOf(config),
+          areBouncesRead: installation.hosts.bounceHost !== null,
           publicUrl: publicUrlOf(config),
         }),
       sms: smsProvider && createSmsDelivery({ ...installation, smsProvider }),
@@ -156,9 +156,3 @@ async function sharesOfChannels(
 
 /** More often would count recipients again and again; less often would let the queue run dry. */
 const campaignProgressMs = 200;
-
-/** A relay may take mail from its customer's own addresses alone, so that it gets others only where that is asked for. */
-function returnPathPolicyOf({ bounceHost, bounceListener, emailProvider }: Config): ReturnPathPolicy {
-  if (bounceHost !== null || bounceListener !== null) return 'always';
-  return emailProviders[emailProvider].isDirect ? 'where_published' : 'never';
-}

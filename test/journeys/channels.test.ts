@@ -64,7 +64,7 @@ describeChannel('email keeps the contract of channels', () => ({
       },
       signText: signHere,
       deliverability: createDeliverability({ ...installation, areDomainsLookedUp: false }),
-      returnPaths: 'never',
+      areBouncesRead: false,
       publicUrl: 'http://postillion.test',
     }),
   statuses: {

@@ -76,7 +76,7 @@ function deliver(
         emailProvider: more.emailProvider ?? sandbox,
         deliverability: createDeliverability({ ...server.installation, areDomainsLookedUp: false }),
         signText: signHere,
-        returnPaths: 'never',
+        areBouncesRead: false,
         publicUrl: 'http://127.0.0.1:8025',
       }),
     ],

@@ -11,12 +11,11 @@ import {
   read,
   rowsOf,
   send,
-  type Sender,
   settled,
   type ShiftedClock,
 } from '../support/email-journey.ts';
 import { openMailHosts } from '../support/mx-world.ts';
-import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
 import { type SinkAction, type SinkStep, type SmtpSink, startSmtpSink } from '../support/smtp-sink.ts';
 
 const minuteMs = 60_000;
@@ -251,7 +250,7 @@ test('mail to a host that is gone is given up after three days', async () => {
   expect(given.bounce).toMatchObject({ type: 'soft' });
 });
 
-test('where no listener takes bounces, they go to the sender, unless the return path is in the DNS', async () => {
+test('where nothing takes bounces, they go to the sender, although the return path was found in the DNS', async () => {
   const { providerSettings } = server.installation.config;
   const quiet = await startTestServer({
     worker: true,
@@ -260,7 +259,6 @@ test('where no listener takes bounces, they go to the sender, unless the return 
     dnsServers: [dns.address],
   });
   try {
-    const plain = await createSender(quiet.installation, 'plain.example');
     await rowsOf(
       quiet,
       `update domains
@@ -268,13 +266,9 @@ test('where no listener takes bounces, they go to the sender, unless the return 
        where name = 'postillion.test'`,
     );
     const host = hosts.get('127.0.0.2')!;
-    const returnPathOf = async (more: Record<string, unknown>, sender?: Sender) => {
-      const before = host.messages.length;
-      await settled(quiet, await send(quiet, { to: ['ann@good.test'], ...more }, sender), sender);
-      return host.messages[before]!.envelopeFrom;
-    };
-    expect(await returnPathOf({})).toMatch(/@send\.postillion\.test$/);
-    expect(await returnPathOf({ from: 'a@plain.example' }, plain)).toBe('a@plain.example');
+    const before = host.messages.length;
+    await settled(quiet, await send(quiet, { from: 'a@postillion.test', to: ['ann@good.test'] }));
+    expect(host.messages[before]!.envelopeFrom).toBe('a@postillion.test');
   } finally {
     await quiet.stop();
   }

@@ -1,8 +1,9 @@
 /** What the doctor says of direct delivery, with a world of its own around it. */
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { createResolver } from '../../src/platform/dns/dns.ts';
-import { examineAddressChecks, examineDirectDelivery } from '../../src/doctor/delivery.ts';
+import { examineAddressChecks, examineBounces, examineDirectDelivery } from '../../src/doctor/delivery.ts';
 import { type DnsNameRecords, startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
+import { instanceHostsOf } from '../../src/installation/opening.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { type SmtpSink, startSmtpSink } from '../support/smtp-sink.ts';
 
@@ -46,11 +47,9 @@ async function examine(more: Partial<TestServer['installation']['config']> = {})
   const { installation } = server;
   const resolver = createResolver({ servers: [dns.address], clock: installation.clock });
   try {
-    const findings = await examineDirectDelivery({
-      ...installation,
-      config: { ...installation.config, ...more },
-      resolver,
-    });
+    const config = { ...installation.config, ...more };
+    const examined = { ...installation, config, hosts: instanceHostsOf(config), resolver };
+    const findings = [...(await examineDirectDelivery(examined)), ...(await examineBounces(examined))];
     return findings
       .filter(({ subject }) => subject !== 'time')
       .map(({ level, subject, found }) => [level, subject, found] as const);
@@ -105,7 +104,25 @@ test('bounces that no listener takes, or that arrive at another port', async () 
   expect(levelsOf(await examine({ bounceListener: { host: '0.0.0.0', port: 2525 } })).bounces).toBe(
     'warning',
   );
-  expect(levelsOf(await examine({ bounceHost: null })).bounces).toBe('warning');
+});
+
+test.each(['mx', 'smtp'] as const)('bounces that nobody reads, through %s', async (emailProvider) => {
+  const findings = await examine({ emailProvider, bounceHost: null, bounceListener: null });
+  expect(findings.filter(([, subject]) => subject === 'bounces')).toEqual([
+    ['warning', 'bounces', 'bounces are not read: they go to the sender of each email'],
+  ]);
+  expect(levelsOf(findings).SPF).toBeUndefined();
+});
+
+test('a listener without a name of its own is found under that of the installation', async () => {
+  const [, , found] = (await examine({ bounceHost: null, publicUrl: `https://${host}` })).find(
+    ([, subject]) => subject === 'bounces',
+  )!;
+  expect(found).toBe(`${host} has an address`);
+});
+
+test('the sandbox has no bounces to read', async () => {
+  expect(levelsOf(await examine({ emailProvider: 'sandbox' })).bounces).toBeUndefined();
 });
 
 test('a sending domain whose records are not in the DNS', async () => {

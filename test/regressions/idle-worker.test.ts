@@ -99,7 +99,7 @@ function deliver(database: Database, clock: ManualClock, emailProvider = sandbox
         emailProvider,
         deliverability: createDeliverability({ ...server.installation, areDomainsLookedUp: false }),
         signText: signHere,
-        returnPaths: 'never',
+        areBouncesRead: false,
         publicUrl: 'http://127.0.0.1:8025',
       }),
     ],
