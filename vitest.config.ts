@@ -28,6 +28,7 @@ const longFiles = [
   ...[
     'pgbouncer',
     'chaos-push-short',
+    'chaos-neighbour-short',
     'answer-watch',
     'chat-app-refusals',
     'gallery-page',

@@ -3,6 +3,7 @@ import { runCampaign } from './campaign.ts';
 import { type ChaosReport, type Fault, faults, runChaos, usualFaults } from './run.ts';
 import { runChatApp } from './chatapp.ts';
 import type { MessagesReport } from './messages.ts';
+import { runNeighbour } from './neighbour.ts';
 import { runPush } from './push.ts';
 import { runSms } from './sms.ts';
 
@@ -10,7 +11,8 @@ import { runSms } from './sms.ts';
  * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,zombie,stopped,cut,bodies,disk,crash-points]
  *   [--outage-seconds 180]`,
  * `npm run chaos -- --campaign 50000 [--seed N] [--kills 20]`,
- * `npm run chaos -- --sms 10000 [--seed N] [--kills 20]`, and in the same way `--push 10000` or `--chatapp 4000`
+ * `npm run chaos -- --sms 10000 [--seed N] [--kills 20]`, and in the same way `--push 10000` or `--chatapp 4000`,
+ * `npm run chaos -- --neighbour 60`, of which each of two parts takes so many seconds
  *
  * Kills the processes of an installation of its own under load, and compares the responses to clients, the database and
  * what a sink received. Exits with 1 if anything is lost, unexplained or too slow.
@@ -24,6 +26,7 @@ const { values } = parseArgs({
     sms: { type: 'string' },
     push: { type: 'string' },
     chatapp: { type: 'string' },
+    neighbour: { type: 'string' },
     faults: { type: 'string', default: usualFaults.join(',') },
     'outage-seconds': { type: 'string' },
   },
@@ -62,6 +65,24 @@ if (values.sms !== undefined) {
   process.exitCode = printMessages(
     await runChatApp({ ...plan, messages: readCount('chatapp', values.chatapp) }, onStart),
   );
+} else if (values.neighbour !== undefined) {
+  const { violations, slow, deeds, neighbour, evidence, ...figures } = await runNeighbour(
+    { seconds: readCount('neighbour', values.neighbour) },
+    onStart,
+  );
+  console.table(figures);
+  console.table(neighbour);
+  console.table(
+    deeds.map(({ deed, alone, beside }) => ({
+      deed,
+      times: beside.count,
+      'median alone': alone.medianMs,
+      'median beside': beside.medianMs,
+      'p99 alone': alone.p99Ms,
+      'p99 beside': beside.p99Ms,
+    })),
+  );
+  process.exitCode = conclude([...violations, ...slow], evidence);
 } else if (values.campaign === undefined) {
   const report = await runChaos(plan, {
     onStage: (sentence) => {

@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { applyEverythingTold } from './end.ts';
-import { chatAppSecret, chatTemplates, type Installation } from './installation.ts';
+import { chatTemplates, type Installation } from './installation.ts';
 import {
   checkAcceptance,
   countStatuses,
@@ -24,8 +24,8 @@ import {
   type AnswerFate,
   composeNumber,
   type Line,
+  prepareWhatsApp,
   readFates,
-  startWhatsApp,
   type StatusFate,
   type TakenMessage,
   type ToldStatus,
@@ -43,29 +43,8 @@ import {
 export type ChatAppPlan = { seed: number; messages: number; kills: number };
 
 export function runChatApp(plan: ChatAppPlan, onStart: OnStart): Promise<MessagesReport> {
-  return runOnInstallation(
-    onStart,
-    async (directory, { apiUrl, senders }) => {
-      const accounts = senders.map(({ chatApp }) => {
-        const { phoneNumberId, businessAccountId, callbackPath, appSecret } = chatApp;
-        return [phoneNumberId, { businessAccountId, webhookUrl: `${apiUrl}${callbackPath}`, appSecret }];
-      });
-      const remote = await startWhatsApp(
-        path.join(directory, 'messages.jsonl'),
-        Object.fromEntries(accounts) as Parameters<typeof startWhatsApp>[1], // Of the pairs above.
-      );
-      return {
-        remote,
-        settings: {
-          POSTILLION_CHATAPP_PROVIDER: 'whatsapp',
-          POSTILLION_WHATSAPP_URL: `http://127.0.0.1:${remote.port}`,
-          POSTILLION_WHATSAPP_APP_SECRET: chatAppSecret,
-          POSTILLION_WHATSAPP_VERIFY_TOKEN: 'verified',
-          POSTILLION_PUBLIC_URL: apiUrl,
-        },
-      };
-    },
-    (installation, whatsApp) => killWhileSending(installation, whatsApp, plan),
+  return runOnInstallation(onStart, prepareWhatsApp, (installation, whatsApp) =>
+    killWhileSending(installation, whatsApp, plan),
   );
 }
 

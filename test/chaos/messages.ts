@@ -5,7 +5,7 @@ import { createInstallation, type Installation } from './installation.ts';
 import { createLedger, type Ledger, runLoad, type Send } from './load.ts';
 import { createRandom, type Random } from './random.ts';
 
-/** What the runs have in common that send single messages to a remote side which misbehaves. */
+/** What the runs have in common that send single messages to a remote side, which may misbehave. */
 
 export type MessagesReport = {
   kills: Record<Victim, number>;
@@ -29,13 +29,13 @@ type Remote = { stop: () => Promise<void> };
  * One run on an installation of its own. `prepare` starts the remote side, and returns it with the settings that lead
  * there. The directory stays only if something was found.
  */
-export async function runOnInstallation<OfRemote extends Remote>(
+export async function runOnInstallation<OfRemote extends Remote, Report extends { violations: string[] }>(
   onStart: OnStart,
   prepare: (
     ...parameters: Parameters<Parameters<typeof createInstallation>[0] & object>
   ) => Promise<{ remote: OfRemote; settings: Readonly<Record<string, string>> }>,
-  run: (installation: Installation, remote: OfRemote) => Promise<Omit<MessagesReport, 'evidence'>>,
-): Promise<MessagesReport> {
+  run: (installation: Installation, remote: OfRemote) => Promise<Report>,
+): Promise<Report & { evidence: string | null }> {
   const remotes: OfRemote[] = [];
   const installation = await createInstallation(async (...parameters) => {
     const { remote, settings } = await prepare(...parameters);

@@ -1,3 +1,5 @@
+import path from 'node:path';
+import { chatAppSecret, type Sender } from './installation.ts';
 import { startPeer } from './peer.ts';
 
 /** A WhatsApp that misbehaves, and whose log is what the truth is compared with. */
@@ -95,7 +97,7 @@ export function readFates(number: string): { answer: AnswerFate; status: StatusF
   };
 }
 
-export async function startWhatsApp(
+async function startWhatsApp(
   logFile: string,
   accounts: Readonly<Record<string, Account>>,
 ): Promise<WhatsApp> {
@@ -107,6 +109,28 @@ export async function startWhatsApp(
     port: 'port' in first ? first.port : 0,
     whenSettled: async () => {
       await ask({ settle: true } satisfies ToWhatsApp);
+    },
+  };
+}
+
+/** Starts it for an installation, and says by which settings it is reached. */
+export async function prepareWhatsApp(
+  directory: string,
+  { apiUrl, senders }: { apiUrl: string; senders: readonly Sender[] },
+): Promise<{ remote: WhatsApp; settings: Readonly<Record<string, string>> }> {
+  const accounts = senders.map(({ chatApp }): [string, Account] => {
+    const { phoneNumberId, businessAccountId, callbackPath, appSecret } = chatApp;
+    return [phoneNumberId, { businessAccountId, webhookUrl: `${apiUrl}${callbackPath}`, appSecret }];
+  });
+  const remote = await startWhatsApp(path.join(directory, 'messages.jsonl'), Object.fromEntries(accounts));
+  return {
+    remote,
+    settings: {
+      POSTILLION_CHATAPP_PROVIDER: 'whatsapp',
+      POSTILLION_WHATSAPP_URL: `http://127.0.0.1:${remote.port}`,
+      POSTILLION_WHATSAPP_APP_SECRET: chatAppSecret,
+      POSTILLION_WHATSAPP_VERIFY_TOKEN: 'verified',
+      POSTILLION_PUBLIC_URL: apiUrl,
     },
   };
 }
