@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { setTimeout as delay } from 'node:timers/promises';
 import { postWebhook } from '../support/graph.ts';
@@ -15,6 +16,8 @@ const target = JSON.parse(targetJson) as NeighbourTarget;
 const { apiUrl, key } = target;
 const { port } = new URL(apiUrl);
 const attack = new AbortController();
+// Every loop and socket listens to it.
+setMaxListeners(0, attack.signal);
 const sockets = new Set<Socket>();
 const answers = new Map<string, number>();
 
