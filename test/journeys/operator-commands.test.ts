@@ -94,6 +94,7 @@ test('an organization is named by its id or its name, everywhere alike', async (
   expect(await runJson('sender', 'add', '--org', name, '--name', 'Acme')).toMatchObject({ name: 'Acme' });
   expect(await runJson('sender', 'list', '--org', name)).toMatchObject({ data: [{ name: 'Acme' }] });
 
+  await runJson('org', 'create', '--name', 'Not Acme');
   expect(await errorOf('org', 'update', '--limit', 'domains=5')).toMatch(
     /^There are several organizations: name one with --org\./,
   );
@@ -330,7 +331,7 @@ test('suppressions are listed newest first, by channel, and all of them without 
   expect(table.output.trimEnd().split('\n')).toHaveLength(1 + all.data.length);
   expect(table.output).toContain(`(erased, ${erased!.address_hash.slice(0, 12)}…)`);
   expect((await run(own, 'suppression', 'list', '--org', 'Lister', '--channel', 'sms')).output).toMatch(
-    /^CHANNEL +ADDRESS +REASON +SINCE +OPTED OUT\nsms +\+4915112345678 +operator +2020-09-13T12:26:40.000Z\n$/,
+    /^CHANNEL +ADDRESS +REASON +SCOPE +SINCE +OPTED OUT\nsms +\+4915112345678 +operator +channel +2020-09-13T12:26:40.000Z\n$/,
   );
 });
 
