@@ -138,7 +138,7 @@ test('neither authentication nor TLS is offered or given', async () => {
     '250-8BITMIME',
     '250-SMTPUTF8',
     '250-ENHANCEDSTATUSCODES',
-    '250 SIZE 10485760',
+    '250 SIZE 41943040',
   ]);
   for (const command of [
     'AUTH PLAIN AGEAYg==',
@@ -366,17 +366,19 @@ test('one message in is one message, wherever its octets are torn apart', async 
 test('of a large message the first megabyte is kept, and of one too large nothing', async () => {
   const { port, received } = await arrange();
   const client = await greet(port);
-  await beginData(client);
   const line = `${'a'.repeat(998)}\r\n`;
-  client.socket.write(line.repeat(3_000));
+  expect(await client.ask('MAIL FROM:<> SIZE=41943040')).toMatch(/^250 /);
+  expect(await client.ask('RCPT TO:<bounce-a@send.example.test>')).toMatch(/^250 /);
+  expect(await client.ask('DATA')).toMatch(/^354 /);
+  client.socket.write(line.repeat(36_700));
   expect(await client.ask('.')).toMatch(/^250 /);
   expect(received).toHaveLength(1);
   expect(textOf(received[0])).toBe(line.repeat(1_100).slice(0, 1_048_576));
 
   await beginData(client);
-  client.socket.write(line.repeat(11_000));
+  client.socket.write(line.repeat(42_000));
   expect(await client.ask('.')).toMatch(/^552 5\.3\.4 /);
-  expect(await client.ask('MAIL FROM:<> SIZE=10485761')).toMatch(/^552 5\.3\.4 /);
+  expect(await client.ask('MAIL FROM:<> SIZE=41943041')).toMatch(/^552 5\.3\.4 /);
   expect(received).toHaveLength(1);
 });
 
@@ -424,6 +426,20 @@ test('a message has at most 100 recipients', async () => {
   for (let at = 0; at < 100; at += 1)
     expect(await client.ask(`RCPT TO:<r${at}@send.example.test>`)).toMatch(/^250 /);
   expect(await client.ask('RCPT TO:<one-more@send.example.test>')).toMatch(/^452 4\.5\.3 /);
+});
+
+test('a connection carries some 100 MB, and the next one as much again', async () => {
+  const { port, received } = await arrange();
+  const client = await greet(port);
+  const content = `${'a'.repeat(998)}\r\n`.repeat(36_000);
+  for (let count = 1; count <= 3; count += 1) {
+    await beginData(client);
+    client.socket.write(content);
+    expect(await client.ask('.')).toMatch(/^250 /);
+  }
+  expect(await client.ask('MAIL FROM:<>')).toMatch(/^421 /);
+  await beginData(await greet(port));
+  expect(received).toHaveLength(3);
 });
 
 test('a connection has at most 100 messages', async () => {

@@ -80,11 +80,20 @@ const usualTimeouts: InboundTimeouts = {
   stopMs: 5_000,
 };
 
-/** What is announced. A bounce with the whole of a large message in it is refused, rather than read for minutes. */
-const messageBytesMax = 10_485_760;
+/**
+ * What is announced. Smaller, and a bounce that returns the whole of the largest mail, 35 MB once it is encoded, is refused:
+ * whoever sent it never hears of it. Larger would only be more that is read and thrown away.
+ */
+const messageBytesMax = 41_943_040;
 
-/** What is kept of each message; fifty connections hold fifty times as much. */
+/** What is kept of each message; fifty connections hold fifty times as much. The rest is thrown away as it comes. */
 const keptBytesMax = 1_048_576;
+
+/**
+ * After so much a client must connect anew, and its site is weighed against all others again. Smaller, and a server that
+ * returns one large message after the other connects for each; larger, and strangers make us read for nothing for longer.
+ */
+const connectionBytesMax = 104_857_600;
 
 /** Each costs a descriptor and at most what is kept of a message. */
 const connectionsMax = 50;
@@ -112,7 +121,7 @@ const commandBytesMax = 2_048;
 const disabledCommands = ['AUTH', 'STARTTLS', 'VRFY', 'HELP', 'XCLIENT', 'XFORWARD', 'WIZ', 'SHELL', 'KILL'];
 
 /** What one connection has used of its limits, and whether it has named a recipient since its last message. */
-type Usage = { messages: number; unknownRecipients: number; hasRecipient: boolean };
+type Usage = { messages: number; bytes: number; unknownRecipients: number; hasRecipient: boolean };
 
 type ListenerState = {
   options: InboundListenerOptions;
@@ -199,7 +208,12 @@ function refuse(responseCode: number, text: string): Error {
 }
 
 function usageOf(state: ListenerState, session: SMTPServerSession): Usage {
-  const usage = state.usages.get(session) ?? { messages: 0, unknownRecipients: 0, hasRecipient: false };
+  const usage = state.usages.get(session) ?? {
+    messages: 0,
+    bytes: 0,
+    unknownRecipients: 0,
+    hasRecipient: false,
+  };
   state.usages.set(session, usage);
   return usage;
 }
@@ -207,7 +221,7 @@ function usageOf(state: ListenerState, session: SMTPServerSession): Usage {
 function countMessage(state: ListenerState, session: SMTPServerSession): Error | null {
   const usage = usageOf(state, session);
   usage.messages += 1;
-  return usage.messages > messagesPerConnectionMax
+  return usage.messages > messagesPerConnectionMax || usage.bytes > connectionBytesMax
     ? refuse(421, 'Too many messages in one connection, open another')
     : null;
 }
@@ -262,6 +276,7 @@ async function takeMessage(
   const source = await readBeginning(stream, () => {
     noteStep(state, session);
   });
+  usageOf(state, session).bytes += stream.byteLength;
   const line = { session: session.id, bytes: stream.byteLength, recipients: recipients.length };
   if (source === null) {
     log.info({ ...line, decision: 'cut_off' }, 'inbound mail');
