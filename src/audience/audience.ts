@@ -99,6 +99,7 @@ export {
   eraseSuppressedAddresses,
   liftUnreachable,
   readGrant,
+  hasOptedOutOfChannel,
   readSuppression,
   rehashSuppressions,
   sampleSuppressions,

@@ -147,6 +147,17 @@ export async function readSuppression(
   return store.findSuppression(connection, keyOf(tools, channel, address));
 }
 
+/** Whether the owner of the address wants nothing more on the channel, and not only no campaigns. */
+export async function hasOptedOutOfChannel(
+  connection: Connection,
+  tools: SuppressionTools,
+  channel: Channel,
+  address: SuppressedAddress,
+): Promise<boolean> {
+  const suppression = await readSuppression(connection, tools, channel, address);
+  return suppression?.scope === 'channel' && suppression.optedOutAt !== null;
+}
+
 /** No address begins like that: a colon is not allowed in one. */
 const erasedPrefix = 'erased:';
 

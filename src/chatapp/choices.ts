@@ -1,4 +1,11 @@
-import { findOptOuts, optIn, optOut, type OptOutTools, readSuppression } from '../audience/audience.ts';
+import {
+  findOptOuts,
+  hasOptedOutOfChannel,
+  optIn,
+  optOut,
+  type OptOutTools,
+  readSuppression,
+} from '../audience/audience.ts';
 import { now } from '../platform/clock.ts';
 import { type Connection, type Transaction, unpreparedStatement } from '../platform/postgres/database.ts';
 
@@ -55,7 +62,7 @@ async function obeyPreference(
   const { organizationId, address, at } = choice;
   const number = { organizationId, address };
   if (choice.choice === 'stop') return withdraw(transaction, tools, choice, hadWithdrawn);
-  const isResumed = hadWithdrawn && !(await hasSaidStop(transaction, tools, number));
+  const isResumed = hadWithdrawn && !(await hasOptedOutOfChannel(transaction, tools, 'chatapp', number));
   const hasChanged =
     isResumed &&
     (await optIn(transaction, tools, 'chatapp', number, { saidUntil: at })).contact === 'changed';
@@ -80,11 +87,6 @@ async function withdraw(
 
 type Address = { organizationId: string; address: string };
 
-async function hasSaidStop(transaction: Transaction, tools: ChoiceTools, number: Address): Promise<boolean> {
-  const suppression = await readSuppression(transaction, tools, 'chatapp', number);
-  return suppression?.scope === 'channel' && suppression.optedOutAt !== null;
-}
-
 /** As a refusal says that a person has done at some time. Behind the wall of the organization. */
 export async function stopMarketing(
   transaction: Transaction,
@@ -107,7 +109,7 @@ export async function moveChoices(
   const old = { organizationId, address: from };
   const optedOut = await findOptOuts(transaction, tools, [{ ...old, channel: 'chatapp' }]);
   if (optedOut.size === 0) return false;
-  const subject = (await hasSaidStop(transaction, tools, old)) ? 'all' : 'marketing';
+  const subject = (await hasOptedOutOfChannel(transaction, tools, 'chatapp', old)) ? 'all' : 'marketing';
   return makeChoice(transaction, tools, { organizationId, address: to, subject, choice: 'stop', at });
 }
 

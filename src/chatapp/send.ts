@@ -1,7 +1,7 @@
 import {
   findAddressOf,
   findOptOuts,
-  readSuppression,
+  hasOptedOutOfChannel,
   refuseReference,
   resolveContact,
   type SuppressionTools,
@@ -53,7 +53,10 @@ export async function prepareChatApp(
   if (issues.length > 0) return new PublicError(validationError, issues.join(', '));
   const hasObjected =
     (template.category !== 'authentication' &&
-      (await hasOptedOut(transaction, tools, organizationId, recipient))) ||
+      (await hasOptedOutOfChannel(transaction, tools, 'chatapp', {
+        organizationId,
+        address: recipient.to,
+      }))) ||
     (template.marketingFrom !== null &&
       (await wantsNoMarketing(transaction, tools, organizationId, recipient)));
   if (hasObjected) return new PublicError(forbidden, 'The recipient has opted out of chat-app messages.');
@@ -113,16 +116,6 @@ function findUnfitness(
     return `${which} was moved to the category marketing by the provider, and can only be sent in a campaign.`;
   if (!sendable) return `${which} cannot be sent${sendableReason === null ? '' : `: ${sendableReason}`}.`;
   return null;
-}
-
-async function hasOptedOut(
-  transaction: Transaction,
-  tools: SuppressionTools,
-  organizationId: string,
-  { to }: ChatAppRecipient,
-): Promise<boolean> {
-  const suppression = await readSuppression(transaction, tools, 'chatapp', { organizationId, address: to });
-  return suppression?.scope === 'channel' && suppression.optedOutAt !== null;
 }
 
 /** What the provider charges as marketing goes to nobody who has refused it, however the message names the person. */

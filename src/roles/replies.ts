@@ -1,4 +1,4 @@
-import { findConsentHolder, readSuppression } from '../audience/audience.ts';
+import { findConsentHolder, hasOptedOutOfChannel } from '../audience/audience.ts';
 import { chatAppProviders } from '../channels/chatapp/providers/registry.ts';
 import { isNumericName } from '../channels/sms/sms.ts';
 import { smsProviders } from '../channels/sms/providers/registry.ts';
@@ -38,10 +38,9 @@ export function createReplies(installation: Installation): Replies {
       const asked = channel === 'sms' ? 'sms' : 'chatapp';
       const number = { organizationId, address };
       return database.asOrganizations([organizationId], async (transaction) => {
-        const suppression = await readSuppression(transaction, { clock, secrets }, asked, number);
         const holder = await findConsentHolder(transaction, asked, { organizationId, addressKey: address });
         return {
-          opted_out: (suppression?.optedOutAt ?? null) !== null,
+          opted_out: await hasOptedOutOfChannel(transaction, { clock, secrets }, asked, number),
           marketing_stopped: asked === 'sms' ? null : await hasStoppedMarketing(transaction, number),
           consent: holder?.consent ?? null,
         };

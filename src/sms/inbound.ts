@@ -1,5 +1,11 @@
 import { holdQuota } from '../accounts/accounts.ts';
-import { optIn, optOut, readSuppression, type SuppressionTools } from '../audience/audience.ts';
+import {
+  hasOptedOutOfChannel,
+  optIn,
+  optOut,
+  readSuppression,
+  type SuppressionTools,
+} from '../audience/audience.ts';
 import { type Keyword, readKeyword } from '../channels/keywords.ts';
 import { defaultReplies, type InboundSms } from '../channels/sms/sms.ts';
 import { now } from '../platform/clock.ts';
@@ -12,9 +18,9 @@ import { countRecentAnswers, hasRecentAnswer } from './store.ts';
 import { insertMessages, type Submission } from '../messages/messages.ts';
 
 /**
- * Incoming texts. STOP and its synonyms, or what the provider itself takes for it, opt the number out of all texts of the organization that owns the sender, START
- * opts it in again, and HELP gets an answer. If a contact has the number, its consent changes too. Nothing else is
- * stored of incoming texts.
+ * Incoming texts. STOP and its synonyms, or what the provider itself takes for it, opt the number out of all texts of the
+ * organization that owns the sender, START opts it in again, and HELP gets an answer. If a contact has the number, its
+ * consent changes too. Nothing else is stored of incoming texts.
  */
 export type InboundTools = SuppressionTools & {
   newId: NewId;
@@ -123,7 +129,7 @@ async function obey(
 ): Promise<{ isNews: boolean; haveContactsChanged: boolean }> {
   if (keyword === 'help') return { isNews: true, haveContactsChanged: false };
   const suppression = await readSuppression(transaction, tools, 'sms', number);
-  const hasOptedOut = (suppression?.optedOutAt ?? null) !== null;
+  const hasOptedOut = await hasOptedOutOfChannel(transaction, tools, 'sms', number);
   const contact =
     keyword === 'stop'
       ? await optOut(transaction, tools, 'sms', number, { scope: 'channel' })

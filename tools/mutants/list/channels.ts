@@ -545,7 +545,7 @@ export const channels: readonly Mutant[] = [
   },
   {
     file: 'src/channels/sms/providers/twilio/failures.ts',
-    from: "  [21610, 'rejected', 'blocked', 'The recipient has replied STOP'],\n",
+    from: "  [21610, 'rejected', 'blocked', 'The recipient has replied STOP', { kind: 'opted_out' }],\n",
     to: '',
     tests: ['src/channels/sms/providers/twilio/outcomes.test.ts'],
     named: 'no code has a meaning that is not listed here',

@@ -103,7 +103,7 @@ export const chatApp: readonly Mutant[] = [
     harm: 'somebody who said stop gets another message',
   },
   {
-    file: 'src/chatapp/send.ts',
+    file: 'src/audience/suppressions.ts',
     from: "return suppression?.scope === 'channel' && suppression.optedOutAt !== null;",
     to: 'return suppression === undefined;',
     tests: [journey],
@@ -160,7 +160,7 @@ export const chatApp: readonly Mutant[] = [
   },
   {
     file: 'src/chatapp/choices.ts',
-    from: ' && !(await hasSaidStop(transaction, tools, number))',
+    from: " && !(await hasOptedOutOfChannel(transaction, tools, 'chatapp', number))",
     to: '',
     tests: [eventsJourney],
     named: 'to resume does not undo STOP',

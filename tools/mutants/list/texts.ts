@@ -87,7 +87,7 @@ export const texts: readonly Mutant[] = [
     from: '...(finding !== undefined && { finding })',
     to: '',
     tests: ['test/journeys/twilio.test.ts'],
-    named: 'since its owner has said STOP is opted out by its answer',
+    named: 'is opted out by its answer',
     harm: 'a number of which Twilio says that it is opted out is written to for ever, and refused each time',
   },
   {
