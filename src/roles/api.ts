@@ -16,14 +16,13 @@ import { createEngagementRecorder, emailRoutes, engagementPages } from '../email
 import { hasSandbox, type Installation, publicUrlOf, sandboxAccessOf } from '../installation/installation.ts';
 import { createAcceptor, createHorizon } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
+import type { Admission, Admit, CountedMore } from '../platform/http/admission.ts';
 import { createBodyThread, inlineRunner } from '../platform/http/body-threads.ts';
 import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
 import { isKeyUsed, retentionMs } from '../platform/http/idempotency.ts';
 import { createRateLimiter, type RateLimiter, type RateVerdict } from '../platform/http/rate-limit.ts';
 import { type PageRequest, type Route, routeKey, scopeOfDevices } from '../platform/http/route.ts';
 import {
-  type Admission,
-  type CountedMore,
   type HttpLimits,
   type HttpServer,
   type HttpServerOptions,
@@ -250,7 +249,7 @@ export async function startApi(
 
 /** Key, then rate limit, then scope. */
 function createDoorman(keyring: Keyring, rateLimiter: RateLimiter, deviceRing: DeviceRing) {
-  return async (request: Parameters<HttpServerOptions['admit']>[0]): Promise<Admission> => {
+  return async (request: Parameters<Admit>[0]): Promise<Admission> => {
     if (request.scope === scopeOfDevices) return admitDevice(deviceRing, request.authorization);
     const grant = await keyring.find(request.authorization, request.address);
     if (grant === 'unauthorized') return { rate: null, result: new PublicError(unauthorized, keyHelp) };

@@ -170,7 +170,7 @@ export const events: readonly Mutant[] = [
     harm: 'a batch that names one new person twice is refused as a whole',
   },
   {
-    file: 'src/platform/http/server.ts',
+    file: 'src/platform/http/route-handler.ts',
     from: '    countOtherEvents(route, body, request, reply);\n',
     to: '',
     tests: journey,

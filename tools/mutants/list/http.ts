@@ -19,7 +19,7 @@ export const http: readonly Mutant[] = [
     harm: 'a rule that expects a list gets a number, and the request ends with 500',
   },
   {
-    file: 'src/platform/http/server.ts',
+    file: 'src/platform/http/admission.ts',
     from: 'const match = count === 1 ? ',
     to: 'const match = count >= 1 ? ',
     tests: ['test/journeys/http-edge.test.ts'],
@@ -27,7 +27,7 @@ export const http: readonly Mutant[] = [
     harm: 'of two keys in one request a proxy checks one, and the API the other',
   },
   {
-    file: 'src/platform/http/server.ts',
+    file: 'src/platform/http/route-handler.ts',
     from: 'Buffer.concat([Buffer.from(canonicalParams), ',
     to: 'Buffer.concat([',
     tests: ['test/journeys/campaigns.test.ts'],
@@ -36,14 +36,14 @@ export const http: readonly Mutant[] = [
   },
   {
     file: 'src/platform/http/server.ts',
-    from: "    if (state.isStopping) reply.header('connection', 'close');",
+    from: "    if (admission.state.isStopping) reply.header('connection', 'close');",
     to: '',
     tests: ['test/journeys/http-edge.test.ts'],
     named: 'a server that stops answers what was begun, takes nothing new, and then ends',
     harm: 'a server that is to stop waits for idle connections',
   },
   {
-    file: 'src/platform/http/server.ts',
+    file: 'src/platform/http/page-handler.ts',
     from: '        posted.release();\n',
     to: '',
     tests: ['test/journeys/reported-email.test.ts'],
@@ -51,7 +51,7 @@ export const http: readonly Mutant[] = [
     harm: 'large reports of a provider take the room of bodies for good',
   },
   {
-    file: 'src/platform/http/server.ts',
+    file: 'src/platform/http/page-handler.ts',
     from: '  if (rawBytesMax !== undefined) return',
     to: '  if (rawBytesMax !== undefined) release();\n  if (rawBytesMax !== undefined) return',
     tests: ['test/journeys/reported-email.test.ts'],

@@ -35,7 +35,7 @@ export const platform: readonly Mutant[] = [
     harm: 'a key that was used for an email answers for a text',
   },
   {
-    file: 'src/platform/http/server.ts',
+    file: 'src/platform/http/route-handler.ts',
     from: '    place?.release();\n    collected.release();',
     to: '    collected.release();',
     tests: ['test/journeys/http-edge.test.ts'],
@@ -44,7 +44,7 @@ export const platform: readonly Mutant[] = [
     harm: 'after two thousand requests all are answered 503',
   },
   {
-    file: 'src/platform/http/server.ts',
+    file: 'src/platform/http/admission.ts',
     from: '  } finally {\n    state.admissions -= 1;\n  }',
     to: '  } finally {\n  }',
     tests: ['test/journeys/http-edge.test.ts'],
@@ -60,7 +60,7 @@ export const platform: readonly Mutant[] = [
     harm: 'large bodies are refused for ever once enough clients have left in the middle of theirs',
   },
   {
-    file: 'src/platform/http/server.ts',
+    file: 'src/platform/http/refusals.ts',
     from: '  if (isConflict(cause) || isStatementTimeout(cause)) {',
     to: '  if (isConflict(cause)) {',
     tests: ['test/journeys/http-edge.test.ts'],
@@ -68,7 +68,7 @@ export const platform: readonly Mutant[] = [
     harm: 'a request that waits too long for a lock is answered with 500',
   },
   {
-    file: 'src/platform/http/server.ts',
+    file: 'src/platform/http/refusals.ts',
     from: '  if (isConflict(cause) || isStatementTimeout(cause)) {',
     to: '  if (isStatementTimeout(cause)) {',
     tests: ['test/journeys/http-edge.test.ts'],
@@ -84,7 +84,7 @@ export const platform: readonly Mutant[] = [
     harm: 'two requests with one key on two nodes send two messages, because the key is looked up before its lock',
   },
   {
-    file: 'src/platform/http/server.ts',
+    file: 'src/platform/http/route-handler.ts',
     from: '    place?.release();\n    collected.release();',
     to: '    place?.release();',
     tests: ['test/regressions/unfinished-requests.test.ts'],
@@ -92,15 +92,15 @@ export const platform: readonly Mutant[] = [
     harm: 'large bodies are refused for ever once an organization has sent enough of them that were wrong',
   },
   {
-    file: 'src/platform/http/server.ts',
-    from: '    return await collectBody(raw, { ...tools, bytesMax, holder });\n  } finally {\n    place?.release();\n  }',
-    to: '    return await collectBody(raw, { ...tools, bytesMax, holder });\n  } finally {\n  }',
+    file: 'src/platform/http/body-pool.ts',
+    from: '    return await collectBody(request, { ...tools, bytesMax, holder });\n  } finally {\n    place?.release();\n  }',
+    to: '    return await collectBody(request, { ...tools, bytesMax, holder });\n  } finally {\n  }',
     tests: ['test/regressions/unfinished-requests.test.ts'],
     named: 'places of requests that do not go on are free again after ten seconds, and their clients get 408',
     harm: 'after two thousand bodies nobody can send any',
   },
   {
-    file: 'src/platform/http/server.ts',
+    file: 'src/platform/http/refusals.ts',
     from: '  if (cause instanceof DatabaseUnavailableError) {',
     to: "  if (cause instanceof Error && cause.message === '') {",
     tests: ['test/journeys/http-edge.test.ts'],

@@ -1,0 +1,229 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { now } from '../clock.ts';
+import { isUuid } from '../ids.ts';
+import type { Log } from '../log.ts';
+import { type Secrets, sha256 } from '../secrets.ts';
+import type { Share, Shares } from '../shares.ts';
+import { apiPrefix, countOtherEvents, tooManyRequests } from './admission.ts';
+import { type BodyPool, collectInPlace } from './body-pool.ts';
+import { type BodyReading, type CollectedBody, readBody } from './body-reader.ts';
+import { type AskedReading, type BodyThread, largeBodyBytesMin } from './body-threads.ts';
+import {
+  badRequest,
+  notFound,
+  overloaded,
+  PublicError,
+  resourceNotFound,
+  validationError,
+} from './errors.ts';
+import { fingerprintsOf, keyConflict, readIdempotencyKey, type ScopedKey } from './idempotency.ts';
+import { canonicalJson, showKey } from './json-text.ts';
+import { describeMethods, type KnownPath, type KnownPaths, listAllowed } from './known-paths.ts';
+import { wrongContentType } from './refusals.ts';
+import { type Caller, emptyBody, type Route, routeKey, type RouteResponse } from './route.ts';
+import { readTraceId } from './trace.ts';
+import { isUnstorable, type RuleFacts, type Validation, type Validator } from './validation.ts';
+
+/** A request of the API from its admission to its response. */
+
+export type RouteServices = {
+  log: Log;
+  /** What the rules of fields ask of the settings. Left out: none of the routes has rules that ask. */
+  ruleSettings?: () => RuleFacts['settings'];
+  bodyThread: Pick<BodyThread, 'read'>;
+  /** Hashes what a request was, where its answer is kept. */
+  secrets: Pick<Secrets, 'keyedHash'>;
+  /** Whether an answer to an earlier request is kept under this key. */
+  isKeyUsed: (key: Omit<ScopedKey, 'fingerprint'>) => Promise<boolean>;
+};
+
+export type Checks = { params: Validator | null; query: Validator | null; body: Validator | null };
+
+export function compileChecks(route: Route, validation: Validation): Checks {
+  return {
+    params: route.params && validation.compile(route.params),
+    query: route.query && validation.compile(route.query),
+    body: route.body && validation.compile(route.body),
+  };
+}
+
+/** `holder` of a share is an organization. */
+export type RouteTools = RouteServices & BodyPool & { knownPaths: KnownPaths; places: Shares };
+
+export async function runRoute(
+  tools: RouteTools,
+  route: Route,
+  checks: Checks,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const { caller } = request;
+  if (caller === null) throw new Error('a route was reached without admission');
+  if (checks.params !== null && checks.params(request.params).length > 0) {
+    // `GET /email/send`: the router takes a fixed name of another path for an id.
+    const path = tools.knownPaths.find(request.url);
+    throw path === null || path.pattern === `${apiPrefix}${route.path}`
+      ? resourceNotFound()
+      : noSuchMethod(request, path);
+  }
+  const query = checkQuery(checks.query, request.query);
+
+  const collected = await collectInPlace(tools, request.raw, route.bodyBytesMax, caller.organizationId);
+  let place: Share | null = null;
+  try {
+    place = tools.places.take(caller.organizationId, 1);
+    if (place === null) throw tooManyRequests();
+    const key = route.isIdempotent ? readIdempotencyKey(request.headers['idempotency-key']) : null;
+    if (collected.length > 0 && request.hasOtherType) throw wrongContentType();
+    const facts = { at: now(tools.clock), settings: tools.ruleSettings?.() ?? {} };
+    const body = await readRouteBody(tools, route, checks, collected, {
+      wantsCanonical: key !== null,
+      facts,
+    });
+    if (body.kind === 'invalid') throw await refuseBody(tools, route, caller, key, body.issues);
+    countOtherEvents(route, body, request, reply);
+    const response = await route.handle({
+      caller,
+      params: lowerIds(request.params),
+      query,
+      body: body.value,
+      prepared: body.prepared ?? null,
+      idempotencyKey:
+        key === null ? null : scopeKey(tools.secrets, caller, route, request.params, key, body.canonical),
+      facts,
+      traceId: readTraceId(request.headers.traceparent),
+    });
+    return sendResponse(reply, route, response);
+  } finally {
+    place?.release();
+    collected.release();
+  }
+}
+
+/** A 404 as for any path that is not there, and no 405; sentence and `allow` say what there is instead. */
+export function noSuchMethod({ method }: FastifyRequest, path: KnownPath): PublicError {
+  return new PublicError(notFound, describeMethods(method, path), { allow: listAllowed(path) });
+}
+
+/** An id is written in lower case everywhere else. */
+function lowerIds(params: unknown): unknown {
+  return Object.fromEntries(
+    Object.entries(params as Record<string, string>).map(([name, value]) => [
+      name,
+      isUuid(value) ? value.toLowerCase() : value,
+    ]),
+  );
+}
+
+function checkQuery(validate: Validator | null, query: unknown): unknown {
+  const given = query as Record<string, unknown>; // Fastify's query parser gives text or lists of texts.
+  if (validate === null) return given;
+  const repeated = Object.keys(given).filter((name) => Array.isArray(given[name]));
+  const issues =
+    repeated.length > 0
+      ? repeated.map((name) => `${showKey(name)} must be given once`)
+      : [
+          ...validate(given),
+          ...Object.keys(given).flatMap((name) =>
+            isUnstorable(given[name]) ? [`${showKey(name)} must not contain NUL or unpaired surrogates`] : [],
+          ),
+        ];
+  if (issues.length > 0) throw new PublicError(validationError, issues.join(', '));
+  return given;
+}
+
+async function readRouteBody(
+  tools: RouteTools,
+  route: Route,
+  checks: Checks,
+  body: CollectedBody,
+  { wantsCanonical, facts }: { wantsCanonical: boolean; facts: RuleFacts },
+): Promise<Exclude<BodyReading, { kind: 'malformed' }>> {
+  const validate = checks.body;
+  if (validate === null) {
+    const canonical = wantsCanonical ? sha256(canonicalJson(null)) : null;
+    return { kind: 'valid', value: undefined, canonical };
+  }
+  const reading =
+    body.length < largeBodyBytesMin
+      ? readBody(
+          body.length === 0 && route.isBodyOptional ? emptyObject : Buffer.concat(body.blocks),
+          (value) => validate(value, facts),
+          wantsCanonical,
+        )
+      : await readLargeBody(tools, body.blocks, { schemaKey: routeKey(route), wantsCanonical, facts });
+  if (reading.kind === 'malformed')
+    throw new PublicError(badRequest, `The request is malformed: ${reading.problem}.`);
+  return reading;
+}
+
+/**
+ * For a route without fields: a request with fields differs for that alone from the one that its key was used with.
+ * Other routes validate their fields before they look at the key.
+ */
+async function refuseBody(
+  tools: RouteTools,
+  route: Route,
+  { organizationId }: Caller,
+  key: string | null,
+  issues: readonly string[],
+): Promise<PublicError> {
+  const isKeyUsed =
+    key !== null &&
+    route.body === emptyBody &&
+    (await tools.isKeyUsed({ organizationId, endpoint: routeKey(route), key }));
+  return isKeyUsed ? keyConflict('different_request') : new PublicError(validationError, issues.join(', '));
+}
+
+const emptyObject = Buffer.from('{}');
+
+async function readLargeBody(
+  tools: RouteTools,
+  blocks: readonly Buffer[],
+  asked: AskedReading,
+): Promise<BodyReading> {
+  try {
+    return await tools.bodyThread.read(blocks, asked);
+  } catch (cause) {
+    tools.log.error({ err: cause }, 'a large body could not be read');
+    throw overloaded('The request body could not be read.');
+  }
+}
+
+/** A key is scoped to organization, method and route pattern; its fingerprint covers parameters and body. */
+function scopeKey(
+  secrets: RouteServices['secrets'],
+  caller: Caller,
+  route: Route,
+  params: unknown,
+  key: string,
+  canonicalBody: Buffer | null,
+): ScopedKey {
+  const canonicalParams = canonicalJson(params);
+  return {
+    organizationId: caller.organizationId,
+    endpoint: routeKey(route),
+    key,
+    ...fingerprintsOf(
+      secrets,
+      sha256(Buffer.concat([Buffer.from(canonicalParams), Buffer.from('\n'), canonicalBody ?? Buffer.of()])),
+    ),
+  };
+}
+
+function sendResponse(reply: FastifyReply, route: Route, response: RouteResponse): FastifyReply {
+  reply.header('content-type', 'application/json; charset=utf-8');
+  if (response.kind === 'json') {
+    return reply
+      .headers({ ...response.headers })
+      .code(route.success.statusCode)
+      .send(JSON.stringify(response.body));
+  }
+  if (response.kind === 'written') return reply.code(route.success.statusCode).send(response.json);
+  if (response.isReplay) reply.header('idempotent-replayed', 'true');
+  const { statusCode, text, headers } = response.response;
+  return reply
+    .headers({ ...headers })
+    .code(statusCode)
+    .send(text);
+}
