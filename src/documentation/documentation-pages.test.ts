@@ -7,6 +7,7 @@ import { defineRoute, json, type PageRequest } from '../platform/http/route.ts';
 import { describeApi } from '../roles/api-description.ts';
 import { documentationPages } from './documentation-pages.ts';
 import { renderDocumentation } from './page.ts';
+import { bytesOf } from '../../test/support/page-bodies.ts';
 import { describeInBrowser } from '../../test/support/browser.ts';
 
 const request: PageRequest = {
@@ -36,7 +37,7 @@ beforeAll(async () => {
     void pages
       .get(incoming.url ?? '')
       ?.handle(request)
-      .then(({ statusCode, headers, body }) => response.writeHead(statusCode, headers).end(body));
+      .then(({ statusCode, headers, body }) => response.writeHead(statusCode, headers).end(bytesOf(body)));
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;

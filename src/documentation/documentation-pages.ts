@@ -1,10 +1,11 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { projectDirectory } from '../config.ts';
+import { type ConstantContent, createConstantContent } from '../platform/http/constant-content.ts';
 import type { OpenApiDocument } from '../platform/http/openapi.ts';
 import type { WebPage } from '../platform/http/route.ts';
 import { type RenderedDocumentation, renderDocumentation } from './page.ts';
-import { fitNavigation, type IsSandboxOpen } from './start-page.ts';
+import { type FittedPage, fitNavigation, type IsSandboxOpen } from './start-page.ts';
 
 /** The description of the API for programs and for people, from the file that was generated and committed. */
 export function documentationPages(isSandboxOpen: IsSandboxOpen): WebPage[] {
@@ -23,13 +24,13 @@ export function documentationPages(isSandboxOpen: IsSandboxOpen): WebPage[] {
       handle: async () => ({
         statusCode: 200,
         headers: { ...commonHeaders, 'content-type': 'application/json; charset=utf-8' },
-        body: (await load()).text,
+        body: (await load()).description,
       }),
     },
     {
       path: '/docs',
       handle: async (request) => {
-        const { html, styleHash, scriptHash } = await load();
+        const { fitted, styleHash, scriptHash } = await load();
         return {
           statusCode: 200,
           headers: {
@@ -39,7 +40,7 @@ export function documentationPages(isSandboxOpen: IsSandboxOpen): WebPage[] {
             'content-security-policy': `default-src 'none'; style-src '${styleHash}'; script-src '${scriptHash}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'`,
             'referrer-policy': 'no-referrer',
           },
-          body: fitNavigation(html, await isSandboxOpen(request)),
+          body: fitted(await isSandboxOpen(request)),
         };
       },
     },
@@ -48,10 +49,14 @@ export function documentationPages(isSandboxOpen: IsSandboxOpen): WebPage[] {
 
 const commonHeaders = { 'x-content-type-options': 'nosniff', 'cache-control': 'no-cache' };
 
-type Documentation = RenderedDocumentation & { text: string };
+type Documentation = Omit<RenderedDocumentation, 'html'> & {
+  description: ConstantContent;
+  fitted: FittedPage;
+};
 
 async function loadDocumentation(): Promise<Documentation> {
   const text = await readFile(path.join(projectDirectory, 'openapi.json'), 'utf8');
   // Generated from our own types, and compared with them before every release.
-  return { text, ...renderDocumentation(JSON.parse(text) as OpenApiDocument) };
+  const { html, ...hashes } = renderDocumentation(JSON.parse(text) as OpenApiDocument);
+  return { description: createConstantContent(text), fitted: fitNavigation(html), ...hashes };
 }

@@ -1,3 +1,4 @@
+import { type ConstantContent, createConstantContent } from '../platform/http/constant-content.ts';
 import { baseStyle, respondDocument } from '../platform/http/page-response.ts';
 import type { WebPage, PageRequest } from '../platform/http/route.ts';
 
@@ -7,17 +8,23 @@ export type IsSandboxOpen = (request: PageRequest) => Promise<boolean>;
 /** As the navigation of every page writes it. */
 const sandboxLink = '<a href="sandbox">Sandbox</a>';
 
-/** A page with a navigation that leads only to pages that this visitor may see. */
-export function fitNavigation(html: string, isSandboxOpen: boolean): string {
-  return isSandboxOpen ? html : html.replace(sandboxLink, '');
+/** A page with a navigation that leads only to pages that a visitor may see. */
+export type FittedPage = (isSandboxOpen: boolean) => ConstantContent;
+
+export function fitNavigation(html: string): FittedPage {
+  const open = createConstantContent(html);
+  const closed = createConstantContent(html.replace(sandboxLink, ''));
+  return (isSandboxOpen) => (isSandboxOpen ? open : closed);
 }
 
 /** `GET /`: the way to the pages, for a person who opens the address that a start prints. */
 export function startPage(isSandboxOpen: IsSandboxOpen): WebPage {
+  const open = createConstantContent(renderStartPage(true));
+  const closed = createConstantContent(renderStartPage(false));
   return {
     path: '/',
     handle: async (request) =>
-      respondDocument(renderStartPage(await isSandboxOpen(request)), { statusCode: 200, style: styleSheet }),
+      respondDocument((await isSandboxOpen(request)) ? open : closed, { statusCode: 200, style: styleSheet }),
   };
 }
 

@@ -34,7 +34,7 @@ import {
   prepareRecalled,
 } from './send.ts';
 
-export { createEngagementRecorder } from './tracking/engagement.ts';
+export { createEngagementRecorder, type EngagementRecorder } from './tracking/engagement.ts';
 export { engagementPages } from './tracking/engagement-pages.ts';
 
 /** What the thread that reads large bodies makes of them, by the key of the route. */

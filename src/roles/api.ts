@@ -12,7 +12,12 @@ import { documentationPages, fitNavigation, startPage } from '../documentation/d
 import { domainRoutes } from '../domains/routes.ts';
 import { emailChannel } from '../email/email.ts';
 import { eventRoutes } from '../events/routes.ts';
-import { createEngagementRecorder, emailRoutes, engagementPages } from '../email/routes.ts';
+import {
+  createEngagementRecorder,
+  emailRoutes,
+  type EngagementRecorder,
+  engagementPages,
+} from '../email/routes.ts';
 import { hasSandbox, type Installation, publicUrlOf, sandboxAccessOf } from '../installation/installation.ts';
 import { createAcceptor, createHorizon } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
@@ -21,14 +26,20 @@ import { createBodyThread, inlineRunner } from '../platform/http/body-threads.ts
 import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
 import { isKeyUsed, retentionMs } from '../platform/http/idempotency.ts';
 import { createRateLimiter, type RateLimiter, type RateVerdict } from '../platform/http/rate-limit.ts';
-import { type PageRequest, type Route, routeKey, scopeOfDevices } from '../platform/http/route.ts';
+import {
+  type PageRequest,
+  type Route,
+  routeKey,
+  scopeOfDevices,
+  type WebPage,
+} from '../platform/http/route.ts';
 import {
   type HttpLimits,
   type HttpServer,
   type HttpServerOptions,
   startHttpServer,
 } from '../platform/http/server.ts';
-import { createValidation } from '../platform/http/validation.ts';
+import { createValidation, type Validation } from '../platform/http/validation.ts';
 import { isReadOnly } from '../platform/postgres/condition.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { unpreparedStatement } from '../platform/postgres/database.ts';
@@ -148,6 +159,58 @@ const countingMs = 1_000;
 /** How late a worker hears of conversions, which are due some seconds after their events. */
 const creditingMs = 1_000;
 
+/** Every page outside of the API, among them those at which providers report. */
+export async function listPages(
+  installation: Installation,
+  tools: {
+    routes: readonly Route[];
+    validation: Validation;
+    loadGallery: ReturnType<typeof openGallery>;
+    recorder: EngagementRecorder;
+    onContactsChanged: () => void;
+  },
+): Promise<WebPage[]> {
+  const { config, database } = installation;
+  const { routes, validation, loadGallery, recorder, onContactsChanged } = tools;
+  const access = sandboxAccessOf(installation);
+  const isSandboxOpen = async (request: PageRequest) =>
+    hasSandbox(config) && (await isWelcome(request, access));
+  return [
+    startPage(isSandboxOpen),
+    ...documentationPages(isSandboxOpen),
+    ...engagementPages({
+      ...installation,
+      recorder,
+      onContactsChanged,
+    }),
+    ...(await emailCallbacks(installation)),
+    ...(await smsCallbacks(installation)),
+    ...(await chatAppCallbacks(installation)),
+    ...galleryPages({
+      readGallery: loadGallery,
+      directory: galleryDirectory,
+      fitPage: (html) => {
+        const fitted = fitNavigation(html);
+        return async (request) => fitted(await isSandboxOpen(request));
+      },
+    }),
+    ...sdkPages(sdkDirectory),
+    ...(hasSandbox(config)
+      ? sandboxPages({
+          database,
+          access,
+          publicUrl: config.publicUrl,
+          pushTrial: createPushTrial(installation, {
+            routes,
+            validation,
+            ruleSettings: () => ruleSettingsOf(installation),
+          }),
+          replies: createReplies(installation),
+        })
+      : []),
+  ];
+}
+
 /**
  * Serves the API until it is stopped. Throws a ListenError if the port cannot be had. Servers of one process may share a
  * `validation`, and with it the schemas that are compiled.
@@ -176,10 +239,6 @@ export async function startApi(
     onCampaignProgress,
     onContactsChanged: wakeSegments,
   });
-  const access = sandboxAccessOf(installation);
-  const isSandboxOpen = async (request: PageRequest) =>
-    hasSandbox(config) && (await isWelcome(request, access));
-  const ruleSettings = () => ruleSettingsOf(installation);
   const serverOptions: HttpServerOptions = {
     host: config.host,
     port: config.port,
@@ -188,38 +247,18 @@ export async function startApi(
     clock,
     newId,
     routes,
-    pages: [
-      startPage(isSandboxOpen),
-      ...documentationPages(isSandboxOpen),
-      ...engagementPages({
-        ...installation,
-        recorder,
-        onContactsChanged: () => {
-          wakeSegments();
-          onCampaignProgress();
-        },
-      }),
-      ...(await emailCallbacks(installation)),
-      ...(await smsCallbacks(installation)),
-      ...(await chatAppCallbacks(installation)),
-      ...galleryPages({
-        readGallery: loadGallery,
-        directory: galleryDirectory,
-        fitPage: async (html, request) => fitNavigation(html, await isSandboxOpen(request)),
-      }),
-      ...sdkPages(sdkDirectory),
-      ...(hasSandbox(config)
-        ? sandboxPages({
-            database,
-            access,
-            publicUrl: config.publicUrl,
-            pushTrial: createPushTrial(installation, { routes, validation, ruleSettings }),
-            replies: createReplies(installation),
-          })
-        : []),
-    ],
+    pages: await listPages(installation, {
+      routes,
+      validation,
+      loadGallery,
+      recorder,
+      onContactsChanged: () => {
+        wakeSegments();
+        onCampaignProgress();
+      },
+    }),
     validation,
-    ruleSettings,
+    ruleSettings: () => ruleSettingsOf(installation),
     bodyThread,
     admit: createDoorman(keyring, rateLimiter, createDeviceRing(installation)),
     secrets: installation.secrets,

@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { bytesOf } from '../../test/support/page-bodies.ts';
 import { openGallery } from './gallery.ts';
 import { galleryPages } from './page-routes.ts';
 
@@ -8,13 +9,13 @@ const directory = path.resolve(import.meta.dirname, '../../test/support/gallery-
 const pages = galleryPages({
   readGallery: openGallery(directory),
   directory,
-  fitPage: (html) => Promise.resolve(html),
+  fitPage: (html) => () => Promise.resolve(html),
 });
 
 async function ask(route: string, params: Record<string, string> = {}, query: Record<string, string> = {}) {
   const page = pages.find((candidate) => candidate.path === route);
   if (page === undefined) throw new Error(`no page ${route}`);
-  return page.handle({
+  const response = await page.handle({
     ...{
       method: 'GET',
       params,
@@ -34,6 +35,7 @@ async function ask(route: string, params: Record<string, string> = {}, query: Re
       repeatedQuery: [],
     },
   });
+  return { ...response, bytes: bytesOf(response.body), body: String(bytesOf(response.body)) };
 }
 
 const slugRoutes = ['/gallery/templates/:slug', '/gallery/templates/:slug/text', '/gallery/thumbnails/:slug'];
@@ -112,10 +114,10 @@ describe('the pages of the gallery', () => {
       'cache-control': 'public, max-age=3600',
       'cross-origin-resource-policy': 'cross-origin',
     });
-    expect((png.body as Buffer).subarray(1, 4).toString()).toBe('PNG');
+    expect(png.bytes.subarray(1, 4).toString()).toBe('PNG');
     const webp = await ask('/gallery/thumbnails/:slug', { slug: 'winter-sale' });
     expect(webp.headers['content-type']).toBe('image/webp');
-    expect((webp.body as Buffer).subarray(8, 12).toString()).toBe('WEBP');
+    expect(webp.bytes.subarray(8, 12).toString()).toBe('WEBP');
     await expect(ask('/gallery/thumbnails/:slug', { slug: 'hostile' })).rejects.toMatchObject({
       definition: { statusCode: 404 },
     });

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { compileText, fillText } from '../channels/placeholders.ts';
 import { PublicError, resourceNotFound, validationError } from '../platform/http/errors.ts';
-import type { WebPage, PageRequest, PageResponse } from '../platform/http/route.ts';
+import type { PageBody, PageRequest, PageResponse, WebPage } from '../platform/http/route.ts';
 import { type ColorScheme, colorSchemes, fixColorScheme } from './color-scheme.ts';
 import type { Category, Gallery, GalleryTemplate } from './gallery.ts';
 import { readGalleryPage, respond, respondFrame, respondThumbnail } from './page.ts';
@@ -13,7 +13,7 @@ export type GalleryPageTools = {
   /** The folder that it reads. */
   directory: string;
   /** The page with a navigation that leads only to pages that this visitor may see. */
-  fitPage: (html: string, request: PageRequest) => Promise<string>;
+  fitPage: (html: string) => (request: PageRequest) => Promise<PageBody>;
 };
 
 /**
@@ -22,28 +22,52 @@ export type GalleryPageTools = {
  */
 export function galleryPages(tools: GalleryPageTools): WebPage[] {
   const files = readGalleryPage();
+  const fit = tools.fitPage(files.text);
+  const keep = createKeeper();
   const pages: Record<string, (request: PageRequest) => Promise<PageResponse>> = {
     '/gallery': async (request) => ({
       ...files.html,
-      body: await tools.fitPage(String(files.html.body), request),
+      body: await fit(request),
     }),
     '/gallery/page.css': () => Promise.resolve(files.css),
     '/gallery/page.js': () => Promise.resolve(files.script),
-    '/gallery/templates.json': async () => respondListing(await tools.readGallery()),
+    '/gallery/templates.json': () =>
+      keep('templates.json', async () => respondListing(await tools.readGallery())),
     '/gallery/templates/:slug': async (request) => {
       const scheme = readColorScheme(request);
       const template = await findTemplate(tools, request);
-      const html = scheme === null ? template.html : fixColorScheme(template.html, scheme);
-      return respondFrame(fillSamples(template, html, 'html'));
+      return keep(`html ${scheme ?? ''} ${template.slug}`, () => {
+        const html = scheme === null ? template.html : fixColorScheme(template.html, scheme);
+        return respondFrame(fillSamples(template, html, 'html'));
+      });
     },
     '/gallery/templates/:slug/text': async (request) => {
       const template = await findTemplate(tools, request);
-      return respond('text/plain; charset=utf-8', fillSamples(template, template.text, 'text'));
+      return keep(`text ${template.slug}`, () =>
+        respond('text/plain; charset=utf-8', fillSamples(template, template.text, 'text')),
+      );
     },
-    '/gallery/thumbnails/:slug': async (request) =>
-      readThumbnail(tools.directory, await findTemplate(tools, request)),
+    '/gallery/thumbnails/:slug': async (request) => {
+      const template = await findTemplate(tools, request);
+      return keep(`thumbnail ${template.slug}`, () => readThumbnail(tools.directory, template));
+    },
   };
   return Object.entries(pages).map(([path, handle]) => ({ path, handle }));
+}
+
+/**
+ * Makes a response once, since the gallery changes with releases only: two megabytes for the one that comes along. What
+ * failed is tried again.
+ */
+function createKeeper() {
+  const kept = new Map<string, PageResponse>();
+  return async (name: string, make: () => PageResponse | Promise<PageResponse>): Promise<PageResponse> => {
+    const known = kept.get(name);
+    if (known !== undefined) return known;
+    const made = await make();
+    kept.set(name, made);
+    return made;
+  };
 }
 
 /** Found in the list or not at all: what is asked for never becomes part of a file's name. */

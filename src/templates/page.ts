@@ -1,4 +1,5 @@
 import path from 'node:path';
+import { createConstantContent } from '../platform/http/constant-content.ts';
 import {
   frameContentPolicy,
   linkTrap,
@@ -17,12 +18,12 @@ export function readGalleryPage(): PageFiles {
 }
 
 export function respond(contentType: string, body: string | Buffer): PageResponse {
-  return respondPart(contentType, body, { cacheControl });
+  return respondPart(contentType, createConstantContent(body), { cacheControl });
 }
 
 /** The frame stays as bare as that of a message, so that a template which asks for more is seen to break. */
 export function respondFrame(html: string): PageResponse {
-  const response = respondPart('text/html; charset=utf-8', `${html}\n${linkTrap}`, {
+  const response = respondPart('text/html; charset=utf-8', createConstantContent(`${html}\n${linkTrap}`), {
     cacheControl,
     contentPolicy: frameContentPolicy,
   });
@@ -32,6 +33,7 @@ export function respondFrame(html: string): PageResponse {
 
 /** Thumbnails are also for the pages of those who list the gallery through the API, and change with releases only. */
 export function respondThumbnail(contentType: string, image: Buffer): PageResponse {
-  const response = respondPart(contentType, image, { cacheControl: 'public, max-age=3600' });
+  const content = createConstantContent(image, { isCompressible: false });
+  const response = respondPart(contentType, content, { cacheControl: 'public, max-age=3600' });
   return { ...response, headers: { ...response.headers, 'cross-origin-resource-policy': 'cross-origin' } };
 }

@@ -377,7 +377,7 @@ function startPageServer(): Promise<HttpServer> {
     pages: galleryPages({
       readGallery: openGallery(directory),
       directory,
-      fitPage: (html) => Promise.resolve(html),
+      fitPage: (html) => () => Promise.resolve(html),
     }),
     validation: createValidation({}),
     bodyThread: { read: () => Promise.reject(new Error('no thread')) },

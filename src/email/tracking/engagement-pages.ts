@@ -1,7 +1,7 @@
 import { now } from '../../platform/clock.ts';
 import { PublicError, serviceUnavailable } from '../../platform/http/errors.ts';
 import { respondPart } from '../../platform/http/page-response.ts';
-import type { WebPage, PageRequest, PageResponse } from '../../platform/http/route.ts';
+import type { PageRate, PageRequest, PageResponse, WebPage } from '../../platform/http/route.ts';
 import {
   DatabaseUnavailableError,
   isConflict,
@@ -34,8 +34,11 @@ export type EngagementPageTools = UnsubscribingTools & {
  * Throws if a file of the page is missing.
  */
 export function engagementPages(tools: EngagementPageTools): WebPage[] {
-  return [...trackingPages(tools), ...unsubscribePages(tools)];
+  return [...trackingPages(tools), ...unsubscribePages(tools)].map((page) => ({ ...page, rate: linkRate }));
 }
+
+/** By the token of a recipient: mail services open and follow links for millions of people from few networks. */
+const linkRate: PageRate = { by: 'token', perMinute: 600 };
 
 function trackingPages(tools: EngagementPageTools): WebPage[] {
   const links = createLinkTargets(tools);

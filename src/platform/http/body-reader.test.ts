@@ -145,13 +145,14 @@ test('a compressed body is refused, whatever it would unfold to', async () => {
 });
 
 test('large bodies share the bytes there are, and a client that finds none left is told to come back', async () => {
-  bytes = createShares(250_000);
+  bytes = createShares(450_000);
   const held = open();
-  held.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 150000\r\n\r\nx');
+  held.write(`POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 150000\r\n\r\n${'x'.repeat(100_000)}`);
   await once(server, 'collecting');
+  while (bytes.held() === 0) await new Promise((resolve) => setImmediate(resolve));
   expect(await ask('content-length: 150000\r\n', 'x'.repeat(150_000))).toMatch(/^HTTP\/1.1 503 /);
   expect(await ask('content-length: 10\r\n', 'x'.repeat(10))).toMatch(/^HTTP\/1.1 200 /);
-  held.write('x'.repeat(149_999));
+  held.write('x'.repeat(50_000));
   await outcomes.at(-3);
   expect(await ask('content-length: 150000\r\n', 'x'.repeat(150_000))).toMatch(/^HTTP\/1.1 200 /);
   held.destroy();
@@ -161,13 +162,28 @@ test('of one holder large bodies leave room for those of another', async () => {
   bytes = createShares(600_000);
   const held = Array.from({ length: 3 }, open);
   for (const [index, socket] of held.entries()) {
-    socket.write('POST / HTTP/1.1\r\nhost: x\r\nholder: greedy\r\ncontent-length: 150000\r\n\r\nx');
-    if (index < 2) await once(server, 'collecting');
+    const before = bytes.held();
+    socket.write('POST / HTTP/1.1\r\nhost: x\r\nholder: greedy\r\ncontent-length: 150000\r\n\r\n');
+    socket.write('x'.repeat(100_000));
+    if (index < 2) while (bytes.held() === before) await new Promise((resolve) => setImmediate(resolve));
     else expect(String(await once(socket, 'data'))).toMatch(/^HTTP\/1.1 503 /);
   }
-  const body = 'x'.repeat(150_000);
-  expect(await ask('holder: other\r\ncontent-length: 150000\r\n', body)).toMatch(/^HTTP\/1.1 200 /);
+  const body = 'x'.repeat(120_000);
+  expect(await ask('holder: other\r\ncontent-length: 120000\r\n', body)).toMatch(/^HTTP\/1.1 200 /);
   for (const socket of held) socket.destroy();
+  await Promise.all(outcomes);
+});
+
+test('a declared length takes nothing, however many declare it', async () => {
+  bytes = createShares(450_000);
+  const announced = Array.from({ length: 45 }, open);
+  for (const socket of announced) {
+    socket.write('POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\nx');
+    await once(server, 'collecting');
+  }
+  expect(bytes.held()).toBe(0);
+  expect(await ask('content-length: 150000\r\n', 'x'.repeat(150_000))).toMatch(/^HTTP\/1.1 200 /);
+  for (const socket of announced) socket.destroy();
   await Promise.all(outcomes);
 });
 

@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import type { IncomingMessage } from 'node:http';
 import type { Clock } from '../clock.ts';
 import { sha256 } from '../secrets.ts';
-import type { Shares } from '../shares.ts';
+import type { Share, Shares } from '../shares.ts';
 import { type ArrivalLimits, watchArrival } from './arrival.ts';
 import { badRequest, overloaded, payloadTooLarge, PublicError, requestTimeout } from './errors.ts';
 import { canonicalJson, defaultJsonLimits, readJson } from './json-text.ts';
@@ -37,7 +37,7 @@ export function readBody(
 /** Bodies up to this size are bounded by the number of requests and need no share of the bytes. */
 const smallBodyBytesMax = 65_536;
 
-/** The first share of a body that does not say how long it is; it doubles whenever it is full. */
+/** The first share of a large body; it grows as the blocks do that hold the body. */
 const firstShareBytes = 131_072;
 
 /** The body as it came, in pieces that belong to nothing else, so that they can be handed to a thread. */
@@ -65,7 +65,7 @@ export async function collectBody(request: IncomingMessage, tools: CollectTools)
   const declared = declaredBytes(request);
   if (declared === 0) return { blocks: [], length: 0, release: () => undefined };
   if (declared !== null && declared > tools.bytesMax) throw tooLarge(tools.bytesMax);
-  const room = reserve(declared, tools);
+  const room = createRoom(tools);
   try {
     return { ...(await receive(request, tools, room.has)), release: room.release };
   } catch (cause) {
@@ -84,24 +84,27 @@ function tooLarge(bytesMax: number): PublicError {
   return new PublicError(payloadTooLarge, `The request body must be at most ${bytesMax} bytes.`);
 }
 
-/** A declared length is taken at once, so that a body for which there is no room is refused before it is sent. */
-function reserve(
-  declared: number | null,
-  { bytes, holder }: CollectTools,
-): { has: (received: number) => boolean; release: () => void } {
-  let reserved = declared ?? smallBodyBytesMax;
-  let share = reserved <= smallBodyBytesMax ? null : bytes.take(holder, reserved);
-  if (reserved > smallBodyBytesMax && share === null) throw noRoom();
+/**
+ * Bytes are taken as they come, whatever length was declared: 45 clients that declared three megabytes each, and sent one
+ * octet, once kept all large bodies out.
+ */
+function createRoom({ bytes, holder }: CollectTools): {
+  has: (received: number) => boolean;
+  release: () => void;
+} {
+  let reserved = smallBodyBytesMax;
+  let share: Share | null = null;
   return {
     has: (received) => {
       if (received <= reserved) return true;
       if (share === null) {
-        share = bytes.take(holder, firstShareBytes);
-        reserved = firstShareBytes;
+        reserved = Math.max(received, firstShareBytes);
+        share = bytes.take(holder, reserved);
         return share !== null;
       }
-      if (!share.grow(reserved)) return false;
-      reserved *= 2;
+      const more = Math.max(received - reserved, Math.min(reserved, blockBytesMax));
+      if (!share.grow(more)) return false;
+      reserved += more;
       return true;
     },
     release: () => share?.release(),

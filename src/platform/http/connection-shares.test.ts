@@ -23,11 +23,12 @@ function countTaken(addresses: readonly string[]): number {
   return taken;
 }
 
-test('the addresses of one /64 share one share, those of IPv4 have one each, however they are written', () => {
+test('the addresses of one site share one share, however they are written', () => {
   const hosts = [1, 2, 3, 4, 5, 6, 7, 8];
-  expect(countTaken(hosts.map((host) => `2001:db8:1:2::${host}`))).toBe(4);
-  expect(countTaken(hosts.map((host) => `2001:db8:1:${host}::1`))).toBe(8);
-  expect(countTaken(hosts.map((host) => `::ffff:192.0.2.${host}`))).toBe(8);
+  expect(countTaken(hosts.map((host) => `2001:db8:1:${host}::1`))).toBe(4);
+  expect(countTaken(hosts.map((host) => `2001:db8:${host}::1`))).toBe(8);
+  expect(countTaken(hosts.map((host) => `::ffff:192.0.2.${host}`))).toBe(4);
+  expect(countTaken(hosts.map((host) => `::ffff:192.0.${host}.1`))).toBe(8);
   expect(countTaken(hosts.map((host) => (host % 2 === 0 ? '::ffff:192.0.2.1' : '192.0.2.1')))).toBe(4);
 });
 

@@ -34,7 +34,8 @@ export function createLocalRateLimiter(
         isWithin,
         limit,
         remaining: limit - window.used,
-        resetSeconds: Math.ceil((window.startMs + windowMs - nowMs) / 1_000),
+        // The monotonic clock counts in fractions, which would round a whole window up to one second more.
+        resetSeconds: Math.min(Math.ceil((window.startMs + windowMs - nowMs) / 1_000), windowMs / 1_000),
       };
     },
   };

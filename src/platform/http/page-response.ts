@@ -1,7 +1,8 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { sha256 } from '../secrets.ts';
-import type { PageResponse } from './route.ts';
+import { createConstantContent } from './constant-content.ts';
+import type { PageBody, PageResponse } from './route.ts';
 
 /** What every page outside of the API goes out with: which of its parts a browser may use, and for what. */
 
@@ -9,7 +10,7 @@ import type { PageResponse } from './route.ts';
 export const baseStyle = readFileSync(path.join(import.meta.dirname, 'page', 'base.css'), 'utf8');
 
 /** A page, its style and its script: as they are on disk, read when the server starts. */
-export type PageFiles = { html: PageResponse; css: PageResponse; script: PageResponse };
+export type PageFiles = { html: PageResponse; text: string; css: PageResponse; script: PageResponse };
 
 /**
  * A page itself holds no data from outside: its script fetches that, and puts it in as text. Frames are its own,
@@ -32,7 +33,7 @@ const pageContentPolicy = [
  * post to where it came from.
  */
 export function respondDocument(
-  html: string,
+  html: PageBody,
   options: { statusCode: number; style: string; headers?: Readonly<Record<string, string>> },
 ): PageResponse {
   const contentPolicy = [
@@ -71,7 +72,7 @@ export const linkTrap = '<base target="_blank">';
 /** A response whose type no browser may guess, and that no other site may read. */
 export function respondPart(
   contentType: string,
-  body: string | Buffer,
+  body: PageBody,
   options: { cacheControl: string; contentPolicy?: string },
 ): PageResponse {
   return {
@@ -92,9 +93,12 @@ export function respondPart(
 export function readPageFiles(directory: string, name: string, cacheControl: string): PageFiles {
   const read = (extension: string) => readFileSync(path.join(directory, `${name}.${extension}`), 'utf8');
   const contentPolicy = pageContentPolicy;
+  const respond = (contentType: string, text: string) =>
+    respondPart(contentType, createConstantContent(text), { cacheControl, contentPolicy });
   return {
-    html: respondPart('text/html; charset=utf-8', read('html'), { cacheControl, contentPolicy }),
-    css: respondPart('text/css; charset=utf-8', baseStyle + read('css'), { cacheControl, contentPolicy }),
-    script: respondPart('text/javascript; charset=utf-8', read('js'), { cacheControl, contentPolicy }),
+    html: respond('text/html; charset=utf-8', read('html')),
+    text: read('html'),
+    css: respond('text/css; charset=utf-8', baseStyle + read('css')),
+    script: respond('text/javascript; charset=utf-8', read('js')),
   };
 }

@@ -105,7 +105,7 @@ export function createRateLimiter(tools: { database: Database; clock: Clock; log
         isWithin,
         limit,
         remaining: Math.max(0, limit - counter.known - counter.own),
-        resetSeconds: Math.ceil((windowStartMs + windowMs - nowMs) / 1_000),
+        resetSeconds: Math.min(Math.ceil((windowStartMs + windowMs - nowMs) / 1_000), windowMs / 1_000),
       };
     },
     flush: exchange,

@@ -90,7 +90,8 @@ export function answerUnparsable(
   socket.resume();
   socket.end(
     `HTTP/1.1 ${status}\r\ncontent-type: application/json; charset=utf-8\r\n` +
-      `content-length: ${Buffer.byteLength(body)}\r\nx-request-id: unparsed\r\nconnection: close\r\n\r\n${body}`,
+      `content-length: ${Buffer.byteLength(body)}\r\nx-request-id: unparsed\r\nx-content-type-options: nosniff\r\n` +
+      `cache-control: no-store\r\nconnection: close\r\n\r\n${body}`,
   );
   setTimeout(() => socket.destroy(), lingerMs).unref();
 }

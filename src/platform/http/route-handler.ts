@@ -22,6 +22,7 @@ import { describeMethods, type KnownPath, type KnownPaths, listAllowed } from '.
 import { wrongContentType } from './refusals.ts';
 import { type Caller, emptyBody, type Route, routeKey, type RouteResponse } from './route.ts';
 import { readTraceId } from './trace.ts';
+import { holdUnsent } from './unsent.ts';
 import { isUnstorable, type RuleFacts, type Validation, type Validator } from './validation.ts';
 
 /** A request of the API from its admission to its response. */
@@ -48,7 +49,8 @@ export function compileChecks(route: Route, validation: Validation): Checks {
 }
 
 /** `holder` of a share is an organization. */
-export type RouteTools = RouteServices & BodyPool & { knownPaths: KnownPaths; places: Shares };
+export type RouteTools = RouteServices &
+  BodyPool & { knownPaths: KnownPaths; places: Shares; unsent: Shares };
 
 export async function runRoute(
   tools: RouteTools,
@@ -93,7 +95,7 @@ export async function runRoute(
       facts,
       traceId: readTraceId(request.headers.traceparent),
     });
-    return sendResponse(reply, route, response);
+    return sendResponse(tools, request, reply, route, response);
   } finally {
     place?.release();
     collected.release();
@@ -211,19 +213,50 @@ function scopeKey(
   };
 }
 
-function sendResponse(reply: FastifyReply, route: Route, response: RouteResponse): FastifyReply {
-  reply.header('content-type', 'application/json; charset=utf-8');
-  if (response.kind === 'json') {
-    return reply
-      .headers({ ...response.headers })
-      .code(route.success.statusCode)
-      .send(JSON.stringify(response.body));
+function sendResponse(
+  { unsent }: RouteTools,
+  { raw, caller }: FastifyRequest,
+  reply: FastifyReply,
+  route: Route,
+  response: RouteResponse,
+): FastifyReply {
+  const { statusCode, headers, body } = writeResponse(route, response);
+  if (!holdUnsent(reply.raw, unsent, caller?.organizationId ?? '', body.length)) {
+    // What only reads can be refused still. What was carried out must not be called refused: its client has to take it
+    // for a lost connection.
+    if (route.method === 'GET') throw overloaded('Too many responses are waiting to be read at the moment.');
+    raw.socket.destroy();
+    return reply.hijack();
   }
-  if (response.kind === 'written') return reply.code(route.success.statusCode).send(response.json);
-  if (response.isReplay) reply.header('idempotent-replayed', 'true');
-  const { statusCode, text, headers } = response.response;
   return reply
+    .header('content-type', 'application/json; charset=utf-8')
     .headers({ ...headers })
     .code(statusCode)
-    .send(text);
+    .send(body);
+}
+
+function writeResponse(
+  route: Route,
+  response: RouteResponse,
+): { statusCode: number; headers: Readonly<Record<string, string>>; body: Buffer } {
+  const { statusCode } = route.success;
+  switch (response.kind) {
+    case 'json':
+      return { statusCode, headers: response.headers, body: Buffer.from(JSON.stringify(response.body)) };
+    case 'written':
+      return { statusCode, headers: {}, body: toBuffer(response.json) };
+    case 'stored': {
+      const { text, headers } = response.response;
+      const replayed = response.isReplay ? { 'idempotent-replayed': 'true' } : {};
+      return {
+        statusCode: response.response.statusCode,
+        headers: { ...replayed, ...headers },
+        body: Buffer.from(text),
+      };
+    }
+  }
+}
+
+function toBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength);
 }

@@ -1,4 +1,5 @@
 import { type Static, type TObject, type TSchema, Type } from 'typebox';
+import type { ConstantContent } from './constant-content.ts';
 import type { ErrorDefinition } from './errors.ts';
 import type { ScopedKey, StoredResponse } from './idempotency.ts';
 import type { RuleFacts } from './validation.ts';
@@ -142,10 +143,28 @@ export type WebPage = {
   formBytesMax?: number;
   /** Set where the page takes a body that is no form, of at most so many bytes: it is in `body` then. */
   rawBytesMax?: number;
+  /**
+   * What is asked before a body is read, of a request without its body: what it resolves to is the response, and null lets
+   * the body come.
+   */
+  refuse?: (request: PageRequest) => Promise<PageResponse | null>;
+  /** How often it may be asked for; as `defaultPageRate` says if not given. */
+  rate?: PageRate;
+  /** A provider reports here: its bodies are apart from those of people. */
+  isCallback?: boolean;
   /** A page of ours requests it every other second: success is logged with `debug`, or it would fill the log. */
   isPolled?: boolean;
   handle: (request: PageRequest) => Promise<PageResponse>;
 };
+
+/**
+ * In a minute, by all from one site (network.ts) together, or by all who have the same `:token`. All pages of one rate are
+ * counted together.
+ */
+export type PageRate = { by: 'site' | 'token'; perMinute: number };
+
+/** Ten a second: some windows with the sandbox, which ask every other second, and the gallery with all its pictures. */
+export const defaultPageRate: PageRate = { by: 'site', perMinute: 600 };
 
 export type PageRequest = {
   method: string;
@@ -179,5 +198,8 @@ export type PageRequest = {
 export type PageResponse = {
   statusCode: number;
   headers: Readonly<Record<string, string>>;
-  body: string | Buffer;
+  body: PageBody;
 };
+
+/** What is the same for whoever asks goes out compressed, and as 304 to clients that have it. */
+export type PageBody = string | Buffer | ConstantContent;

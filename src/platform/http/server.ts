@@ -1,15 +1,15 @@
 import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
+import { createServer } from 'node:http';
 import { type Clock, within } from '../clock.ts';
 import type { NewId } from '../ids.ts';
 import { createShares } from '../shares.ts';
 import { type Admission, type Admit, admitIfApi, type AdmissionTools, apiPrefix } from './admission.ts';
 import { type ArrivalLimits, defaultArrivalLimits, watchArrival } from './arrival.ts';
-import type { BodyPool } from './body-pool.ts';
 import { declaredBytes } from './body-reader.ts';
 import { shareConnections } from './connection-shares.ts';
 import { badRequest, notFound, PublicError } from './errors.ts';
 import { createKnownPaths } from './known-paths.ts';
-import { addPage } from './page-handler.ts';
+import { addPage, createPageCounter, type PageTools } from './page-handler.ts';
 import {
   answerUnparsable,
   mapFrameworkError,
@@ -17,6 +17,7 @@ import {
   toPublicError,
   wrongContentType,
 } from './refusals.ts';
+import { handleInOrder, type PipelineLimits } from './response-order.ts';
 import type { Caller, Route, WebPage } from './route.ts';
 import {
   compileChecks,
@@ -72,7 +73,7 @@ export type AnsweredRequest = {
   durationMs: number;
 };
 
-export type HttpLimits = {
+export type HttpLimits = PipelineLimits & {
   /**
    * Beyond them 503; an organization alone can have half of them. More would only wait for the database, and be
    * answered too late.
@@ -83,6 +84,16 @@ export type HttpLimits = {
   /** Bytes of large bodies in memory at once; each costs several times its size while it is worked on. */
   largeBodyBytesMax: number;
   connectionsMax: number;
+  /** Bodies of providers' reports that are arriving, and bytes of the large ones among them, of which a site has a share. */
+  callbacksArrivingMax: number;
+  callbackBytesMax: number;
+  /** Bytes of responses that clients have not read yet: of the API by organization, of pages as many again by site. */
+  unsentBytesMax: number;
+  /**
+   * A connection on which nothing moves for so long is closed: a response that nobody reads would be kept for ever. Less
+   * cuts off clients on slow lines, whose system takes in half a megabyte or so at a time (nginx waits as long).
+   */
+  stalledMs: number;
   headersTimeoutMs: number;
   arrival: ArrivalLimits;
   /** How long a stopping server goes on answering, closing each connection after its response. */
@@ -94,6 +105,12 @@ export const defaultHttpLimits: HttpLimits = {
   arrivingMax: 2_000,
   largeBodyBytesMax: 128 * 1_048_576,
   connectionsMax: 8_192,
+  pipelinedMax: 64,
+  pipelinedTotalMax: 2_000,
+  callbacksArrivingMax: 500,
+  callbackBytesMax: 32 * 1_048_576,
+  unsentBytesMax: 128 * 1_048_576,
+  stalledMs: 60_000,
   headersTimeoutMs: 15_000,
   arrival: defaultArrivalLimits,
   drainMs: 1_000,
@@ -113,6 +130,10 @@ export type HeldByRequests = {
   requests: number;
   arriving: number;
   arrivingForms: number;
+  arrivingCallbacks: number;
+  callbackBytes: number;
+  pipelined: number;
+  unsentBytes: number;
   largeBodyBytes: number;
   connections: number;
 };
@@ -122,17 +143,29 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   const limits = { ...defaultHttpLimits, ...options.limits };
   const state: ServerState = { admissions: 0, isStopping: false };
   const admission = { admit: options.admit, requestsMax: limits.requestsMax, state };
+  let pipelined = () => 0;
   const app = fastify({
     // The server writes its own lines, one a request.
     logger: false,
     genReqId: () => options.newId(),
     // Of a request as a whole. Bodies have deadlines of their own, which end sooner.
-    requestTimeout: limits.headersTimeoutMs + 2 * limits.arrival.wholeMaxMs,
     trustProxy: options.trustedProxies.length > 0 ? [...options.trustedProxies] : false,
-    http: {
-      headersTimeout: limits.headersTimeoutMs,
-      connectionsCheckingInterval: 5_000,
-      requireHostHeader: false, // Node.js would answer without an envelope; `addLifecycle` looks for itself.
+    serverFactory: (handle) => {
+      const { listener, held } = handleInOrder(handle, limits);
+      pipelined = held;
+      const server = createServer(
+        {
+          // Of a request as a whole. Bodies have deadlines of their own, which end sooner.
+          requestTimeout: limits.headersTimeoutMs + 2 * limits.arrival.wholeMaxMs,
+          headersTimeout: limits.headersTimeoutMs,
+          keepAliveTimeout: keptAliveMs,
+          connectionsCheckingInterval: 5_000,
+          requireHostHeader: false, // Node.js would answer without an envelope; `addLifecycle` looks for itself.
+        },
+        listener,
+      );
+      server.timeout = limits.stalledMs;
+      return server;
     },
     forceCloseConnections: 'idle',
     return503OnClosing: false,
@@ -141,7 +174,11 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     routerOptions: { maxParamLength: 65_536 },
     clientErrorHandler: answerUnparsable,
     frameworkErrors: (cause, request, reply) => {
-      reply.header('x-request-id', request.id);
+      reply.headers({
+        'x-request-id': request.id,
+        'x-content-type-options': 'nosniff',
+        'cache-control': 'no-store',
+      });
       void admitIfApi(request, reply, null, admission)
         .then(
           () => mapFrameworkError(cause),
@@ -170,9 +207,22 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     places: createShares(limits.requestsMax),
     arriving: createShares(limits.arrivingMax),
     bytes: createShares(limits.largeBodyBytesMax),
+    unsent: createShares(limits.unsentBytesMax),
   };
-  const pageTools: BodyPool = { ...tools, arriving: createShares(limits.arrivingMax) };
-  for (const page of options.pages) addPage(app, page, pageTools);
+  const pageTools: PageTools = {
+    arrival: limits.arrival,
+    clock: options.clock,
+    arriving: createShares(limits.arrivingMax),
+    bytes: createShares(limits.largeBodyBytesMax),
+    unsent: createShares(limits.unsentBytesMax),
+    count: createPageCounter(options.clock),
+  };
+  const callbackTools: PageTools = {
+    ...pageTools,
+    arriving: createShares(limits.callbacksArrivingMax),
+    bytes: createShares(limits.callbackBytesMax),
+  };
+  for (const page of options.pages) addPage(app, page, page.isCallback === true ? callbackTools : pageTools);
   addHealth(app, options, state);
   for (const route of options.routes) {
     const checks = compileChecks(route, options.validation);
@@ -211,11 +261,18 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
       requests: tools.places.held(),
       arriving: tools.arriving.held(),
       arrivingForms: pageTools.arriving.held(),
-      largeBodyBytes: tools.bytes.held(),
+      arrivingCallbacks: callbackTools.arriving.held(),
+      callbackBytes: callbackTools.bytes.held(),
+      pipelined: pipelined(),
+      unsentBytes: tools.unsent.held() + pageTools.unsent.held(),
+      largeBodyBytes: tools.bytes.held() + pageTools.bytes.held(),
       connections: connections.held(),
     }),
   };
 }
+
+/** As Fastify has it: longer than load balancers keep a connection. */
+const keptAliveMs = 72_000;
 
 /** Nothing that a page may then read depends on who looks at it: no request of ours is opened by a cookie. */
 const anyOrigin = ['access-control-allow-origin', '*'] as const;
@@ -273,6 +330,8 @@ function addLifecycle(
   app.addHook('onRequest', async (request, reply) => {
     request.startedAtMs = options.clock.monotonicMs();
     reply.header('x-request-id', request.id);
+    // Nothing that a key gives access to is kept on the way or guessed the type of. Pages have headers of their own.
+    reply.headers({ 'x-content-type-options': 'nosniff', 'cache-control': 'no-store' });
     // Also with an error: a browser that cannot read its status takes it for no answer, and asks again.
     if (request.routeOptions.config.route?.isForBrowsers === true) reply.header(...anyOrigin);
     // Not Fastify's onResponse, which a client that leaves before its answer never brings about.

@@ -10,7 +10,7 @@ import type {
 import { type Installation, publicUrlOf } from '../../installation/installation.ts';
 import { readReportToken, writeReportToken } from '../../messages/messages.ts';
 import { respondPart } from '../../platform/http/page-response.ts';
-import type { PageRequest, PageResponse, WebPage } from '../../platform/http/route.ts';
+import type { PageRate, PageRequest, PageResponse, WebPage } from '../../platform/http/route.ts';
 
 /** The provider in use, and where its reports go. */
 export type CallbackSource<Told> = {
@@ -47,7 +47,15 @@ function callbackPage<Told>(
   source: CallbackSource<Told>,
   callback: ProviderCallback<Told>,
 ): WebPage {
-  const page = { method: 'POST', path: callbackPath(source.name, callback.path) } as const;
+  const page = {
+    method: 'POST',
+    path: callbackPath(source.name, callback.path),
+    isCallback: true,
+    rate: callbackRate,
+    ...(callback.path.endsWith(':token') && {
+      refuse: (request: PageRequest) => refuseUnknownToken(installation, source, request),
+    }),
+  } as const;
   const commonOf = (request: PageRequest) => toCallbackRequest(installation, source, callback.path, request);
   if (callback.formBytesMax !== undefined) {
     const { formBytesMax, read } = callback;
@@ -61,6 +69,24 @@ function callbackPage<Told>(
   return { ...page, rawBytesMax, handle };
 }
 
+/** Meta reports three times on each of 80 messages a second, and repeats for days what was refused. */
+const callbackRate: PageRate = { by: 'token', perMinute: 18_000 };
+
+/** Whoever knows no token of ours has nothing to tell, and does not get to send its body. */
+async function refuseUnknownToken<Told>(
+  { log, secrets }: Installation,
+  { name, callbacks: { provider }, findApp }: CallbackSource<Told>,
+  { params: { token = '' } }: PageRequest,
+): Promise<PageResponse | null> {
+  if (readReportToken(secrets, token) !== null) return null;
+  try {
+    return (await appFinder(findApp, token)()) === null ? respond(403) : null;
+  } catch (cause) {
+    log.warn({ err: cause, provider: name }, `whose report of ${provider} it is could not be read`);
+    return respond(503);
+  }
+}
+
 function greetingPage<Told>(
   { log }: Installation,
   { name, callbacks: { provider }, findApp }: CallbackSource<Told>,
@@ -69,6 +95,7 @@ function greetingPage<Told>(
   return {
     method: 'GET',
     path: callbackPath(name, path),
+    rate: callbackRate,
     handle: async ({ query, params: { token = '' } }) => {
       try {
         const greeting = await greet({ query, findApp: appFinder(findApp, token) });

@@ -59,6 +59,22 @@ export const http: readonly Mutant[] = [
     harm: 'large reports that wait for the database fill the memory',
   },
   {
+    file: 'src/platform/http/response-order.ts',
+    from: 'queue.length < pipelinedMax ? places.take',
+    to: 'queue.length < Number.MAX_SAFE_INTEGER ? places.take',
+    tests: ['test/regressions/unread-responses.test.ts'],
+    named: 'no route and no page works on more than one request of a connection, and too many end it',
+    harm: 'requests of one connection take memory without limit',
+  },
+  {
+    file: 'src/platform/http/server.ts',
+    from: '      server.timeout = limits.stalledMs;\n',
+    to: '',
+    tests: ['test/regressions/unread-responses.test.ts'],
+    named: 'one response of a connection is in memory, and standing still ends the connection',
+    harm: 'a client that reads nothing keeps its connection and a response for ever',
+  },
+  {
     file: 'src/platform/http/body-reader.ts',
     from: 'if (body.length() + chunk.length > tools.bytesMax) finish(tooLarge(tools.bytesMax));\n      else if',
     to: 'if',
