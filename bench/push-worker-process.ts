@@ -29,7 +29,9 @@ const delivery = startDelivery({
   onCampaignProgress: () => undefined,
   onContactsChanged: () => undefined,
   channels: messageChannels,
-  deliveries: [createPushDelivery({ ...installation, pushProvider })],
+  deliveries: [
+    createPushDelivery({ ...installation, pushProvider, webPushHosts: installation.config.webPushHosts }),
+  ],
 });
 process.once('SIGTERM', () => {
   void delivery

@@ -130,9 +130,9 @@ export const settings = {
   POSTILLION_WEB_PUSH_HOSTS: {
     type: 'list',
     default:
-      'fcm.googleapis.com, *.push.services.mozilla.com, *.notify.windows.com, *.push.apple.com, simulator.postillion.test',
+      'fcm.googleapis.com, jmt17.google.com, updates.push.services.mozilla.com, web.push.apple.com, *.notify.windows.com, simulator.postillion.test',
     about:
-      "The push services of browsers, as host names separated by commas, `*.` for all names below one: endpoints at any other host are refused. The last one is the sandbox's.",
+      "The push services of browsers, as host names separated by commas, `*.` for all names below one: endpoints at any other host are refused. The second is that of Chromium without Google's keys, the last the sandbox's.",
   },
   POSTILLION_SANDBOX_ACCESS: {
     type: 'choice',
@@ -352,7 +352,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const webPushHosts = listOf(read('POSTILLION_WEB_PUSH_HOSTS').toLowerCase());
   for (const host of webPushHosts) {
     if (!isPushHostPattern(host))
-      problems.push(`POSTILLION_WEB_PUSH_HOSTS must hold host names, such as *.push.apple.com: ${host}`);
+      problems.push(`POSTILLION_WEB_PUSH_HOSTS must hold host names, such as *.notify.windows.com: ${host}`);
   }
   const hostOf = (name: 'POSTILLION_BOUNCE_HOST' | 'POSTILLION_MAIL_HOST') => {
     const text = read(name);

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { findUnwillingContacts } from '../audience/audience.ts';
+import { pushServiceOf } from '../channels/push/endpoint.ts';
 import type { PushFailure, PushOutcome, PushProvider } from '../channels/push/provider.ts';
 import {
   type DeadToken,
@@ -36,6 +37,8 @@ export type PushDeliveryTools = {
   clock: Clock;
   secrets: Secrets;
   pushProvider: PushProvider;
+  /** The push services of browsers that are allowed, as `isPushHostPattern` takes them. */
+  webPushHosts: readonly string[];
 };
 
 /** How pushes are delivered: a recipient is a device, which is looked up again shortly before each hand-off. */
@@ -46,7 +49,7 @@ export function createPushDelivery(tools: PushDeliveryTools): ChannelDelivery {
     concurrency: tools.pushProvider.concurrency,
     // Revoked credentials, or a service that is down, delay nobody else.
     accountOf: ({ organizationId, address }) =>
-      `${organizationId} ${readPushAddress(address)?.account ?? ''}`,
+      `${organizationId} ${serviceOf(readPushAddress(address)?.account ?? '', tools.webPushHosts)}`,
     isReportedById: false,
     isReportedByRecipients: true,
     begin: () => {
@@ -57,6 +60,13 @@ export function createPushDelivery(tools: PushDeliveryTools): ChannelDelivery {
       };
     },
   };
+}
+
+/** Some services of browsers have hundreds of hosts, and a browser may name others: they are one account. */
+function serviceOf(account: string, webPushHosts: readonly string[]): string {
+  const host = account.startsWith('web ') ? account.slice('web '.length) : null;
+  if (host === null) return account;
+  return `web ${pushServiceOf(host, webPushHosts) ?? host}`;
 }
 
 type PushMessage = {

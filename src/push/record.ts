@@ -75,7 +75,7 @@ export function platformOf({ account }: PushAddress): PushPlatform | null {
 
 const sentences: Readonly<Record<PushFailure, string>> = {
   unregistered: 'The app was removed from the device, or its token was replaced.',
-  invalid_token: 'The token never was one of the app whose credentials are used.',
+  invalid_token: 'The token or endpoint is none that the credentials can reach.',
   invalid_message: 'The service refused the push as it was.',
   message_too_large: 'The push was larger than the service takes.',
   rate_limited: 'The service took no more pushes.',

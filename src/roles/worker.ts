@@ -94,7 +94,9 @@ export async function startWorker(installation: Installation, share = wholeShare
           publicUrl: publicUrlOf(config),
         }),
       sms: smsProvider && createSmsDelivery({ ...installation, smsProvider }),
-      push: pushProvider && createPushDelivery({ ...installation, pushProvider }),
+      push:
+        pushProvider &&
+        createPushDelivery({ ...installation, pushProvider, webPushHosts: config.webPushHosts }),
       chatapp: chatAppProvider && createChatAppDelivery({ ...installation, chatAppProvider }),
     } satisfies Record<SendingChannel, ChannelDelivery | null>).filter((delivery) => delivery !== null),
   });

@@ -320,6 +320,7 @@ describeChannel('push keeps the contract of channels', () => {
     createDelivery: ({ installation }, carry) =>
       createPushDelivery({
         ...installation,
+        webPushHosts: [],
         pushProvider: {
           name: 'the test',
           concurrency: 4,

@@ -298,6 +298,7 @@ describe('a registration', () => {
       `https://updates.push.services.mozilla.com/wpush/v2/${names}`,
       `https://wns2-by3p.notify.windows.com/w/?token=${names}%3d`,
       `https://WEB.push.apple.com:443/${names}`,
+      `https://jmt17.google.com/fcm/send/${names}`,
     ]) {
       const { status } = await register(server, {
         contact_id: contactId,
@@ -314,6 +315,15 @@ describe('a registration', () => {
       'https://evil.example/fcm.googleapis.com',
       'https://evilfcm.googleapis.com/x',
       'https://push.apple.com/x',
+      'https://made-up.push.apple.com/x',
+      'https://made-up.push.services.mozilla.com/x',
+      'https://xjmt17.google.com/fcm/send/x',
+      'https://x.jmt17.google.com/fcm/send/x',
+      'https://jmt18.google.com/fcm/send/x',
+      'https://google.com/fcm/send/x',
+      'https://jmt17.google.com.evil.example/fcm/send/x',
+      'https://notify.windows.com/x',
+      'https://evilnotify.windows.com/x',
       'https://fcm.googleapis.com:8443/x',
       'https://fcm.googleapis.com@evil.example/x',
       'https://user:password@fcm.googleapis.com/x',

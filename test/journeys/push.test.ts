@@ -471,7 +471,7 @@ test('a phone that the other environment took is sent the next push there', asyn
     onCampaignProgress: () => undefined,
     onContactsChanged: () => undefined,
     channels: messageChannels,
-    deliveries: [createPushDelivery({ ...idle.installation, pushProvider })],
+    deliveries: [createPushDelivery({ ...idle.installation, pushProvider, webPushHosts: [] })],
   });
   for (const environment of ['production', 'sandbox']) {
     await idle.request('POST', '/v1/push/send', { contact_id: contactId, ...hello });

@@ -68,7 +68,13 @@ function openSession(): DeliverySession {
       return result;
     },
   };
-  return createPushDelivery({ ...server.installation, database: slow, clock, pushProvider }).begin();
+  return createPushDelivery({
+    ...server.installation,
+    database: slow,
+    clock,
+    pushProvider,
+    webPushHosts: [],
+  }).begin();
 }
 
 function handOff(session: DeliverySession, job: Job): Promise<Attempt> {

@@ -96,7 +96,11 @@ async function settle(database: Database, jobs: readonly Job[]): Promise<void> {
       ...server.installation,
       channels: messageChannels,
       deliveries: [
-        createPushDelivery({ ...server.installation, pushProvider: { concurrency: 1 } as PushProvider }),
+        createPushDelivery({
+          ...server.installation,
+          pushProvider: { concurrency: 1 } as PushProvider,
+          webPushHosts: [],
+        }),
       ],
       database,
       random: () => 0.5,

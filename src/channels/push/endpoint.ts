@@ -3,7 +3,7 @@
  * to: only known services are allowed, as an endpoint is registered and again before something is sent to it.
  */
 
-/** A host as settings name it: `fcm.googleapis.com`, `*.push.apple.com` for all names below it, or with a port. */
+/** A host as settings name it: `fcm.googleapis.com`, `*.notify.windows.com` for all names below it, or with a port. */
 const hostPattern = /^(?:\*\.)?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::\d{1,5})?$/;
 
 export function isPushHostPattern(text: string): boolean {
@@ -28,7 +28,24 @@ export function parseEndpoint(text: string): URL | null {
 
 /** `patterns` are as `isPushHostPattern` takes them. A port other than 443 is allowed where a pattern names it. */
 export function isPushHost({ host }: URL, patterns: readonly string[]): boolean {
-  return patterns.some((pattern) =>
-    pattern.startsWith('*.') ? host.endsWith(pattern.slice(1)) : host === pattern,
-  );
+  return pushServiceOf(host, patterns) !== null;
+}
+
+/** The pattern that allows a host, which stands for the service that has it; null for a host that none allows. */
+export function pushServiceOf(host: string, patterns: readonly string[]): string | null {
+  if (patterns.includes(host)) return host;
+  return patterns.find((pattern) => isWildcard(pattern) && host.endsWith(pattern.slice(1))) ?? null;
+}
+
+/**
+ * Whether a host is allowed by a pattern for all names below one: a browser may have made it up. Others stand in the
+ * settings, where the operator vouches for them.
+ */
+export function mayBeMadeUp({ host }: URL, patterns: readonly string[]): boolean {
+  const service = pushServiceOf(host, patterns);
+  return service !== null && isWildcard(service);
+}
+
+function isWildcard(pattern: string): boolean {
+  return pattern.startsWith('*.');
 }

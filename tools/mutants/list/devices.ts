@@ -107,8 +107,8 @@ export const devices: readonly Mutant[] = [
   },
   {
     file: 'src/channels/push/endpoint.ts',
-    from: "pattern.startsWith('*.') ? host.endsWith(pattern.slice(1)) : host === pattern,",
-    to: "pattern.startsWith('*.') ? host.endsWith(pattern.slice(2)) : host === pattern,",
+    from: 'isWildcard(pattern) && host.endsWith(pattern.slice(1))',
+    to: 'isWildcard(pattern) && host.endsWith(pattern.slice(2))',
     tests: [journey],
     named: 'takes an endpoint at a push service that is allowed, and at no other place',
     harm: 'a host whose name ends like that of a push service is posted to',

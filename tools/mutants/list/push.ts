@@ -4,6 +4,8 @@ import type { Mutant } from '../mutant.ts';
 const journey = ['test/journeys/push.test.ts'];
 const lookUps = ['test/regressions/devices-before-hand-off.test.ts'];
 const fcmTests = ['src/channels/push/providers/direct/fcm/fcm.test.ts'];
+const madeUp = ['test/regressions/made-up-push-hosts.test.ts'];
+const unknownHost = ['src/channels/push/providers/direct/web-push/unknown-host.test.ts'];
 const apnsTests = ['src/channels/push/providers/direct/apns/apns.test.ts'];
 
 export const push: readonly Mutant[] = [
@@ -798,5 +800,45 @@ export const push: readonly Mutant[] = [
     tests: apnsTests,
     named: 'to a service that is slow takes 250 pushes',
     harm: 'while APNs is silent, Android devices and browsers get no pushes either',
+  },
+  {
+    file: 'src/channels/push/providers/direct/web-push/web-push.ts',
+    from: "answer.kind === 'unreachable' && !origin.hasAnswered && mayBeMadeUp(url, sender.hosts)",
+    to: 'false',
+    tests: madeUp,
+    named: 'end no device, and no browser alarms the operator',
+    harm: 'a browser with an endpoint of its own making has the operator told that a service is away',
+  },
+  {
+    file: 'src/channels/push/providers/direct/web-push/web-push.ts',
+    from: "if (answer.kind === 'answered') origin.hasAnswered = true;",
+    to: '',
+    tests: ['src/channels/push/providers/direct/web-push/web-push.test.ts'],
+    named: 'until it has answered once',
+    harm: 'nobody is told that a service with many hosts has gone away',
+  },
+  {
+    file: 'src/channels/push/providers/direct/web-push/unknown-host.ts',
+    from: "return known.some(({ kind }) => kind === 'found');",
+    to: 'return known.length > 0;',
+    tests: unknownHost,
+    named: 'name servers that deny every service',
+    harm: 'name servers that know one network only have the browsers of all contacts retired',
+  },
+  {
+    file: 'src/channels/push/providers/direct/web-push/unknown-host.ts',
+    from: "answer.kind === 'absent' && answer.reason === 'no_such_domain'",
+    to: "answer.kind === 'absent'",
+    tests: unknownHost,
+    named: 'whether nobody has',
+    harm: 'a host without an address today has its browsers retired',
+  },
+  {
+    file: 'src/push/delivery.ts',
+    from: 'return `web ${pushServiceOf(host, webPushHosts) ?? host}`;',
+    to: 'return `web ${host}`;',
+    tests: madeUp,
+    named: 'a service that is away is one account',
+    harm: 'a service with many hosts is told as that many accounts, and tried five times on each',
   },
 ];

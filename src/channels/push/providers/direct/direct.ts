@@ -43,6 +43,7 @@ export function createDirectPushProvider(tools: DirectPushTools): PushProvider {
     ...shared,
     hosts,
     vapidSubject,
+    resolver,
     // Endpoints are given by strangers: none leads into the operator's network.
     createClient: (origin) => connect({ clock, origin, lookup: lookupPublicAddresses(resolver) }),
   });

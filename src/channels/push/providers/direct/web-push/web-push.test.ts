@@ -17,7 +17,14 @@ const mozilla = 'https://updates.push.services.mozilla.com';
 const google = 'https://fcm.googleapis.com';
 const apple = 'https://web.push.apple.com';
 const origins = [mozilla, google, apple];
-const hosts = ['fcm.googleapis.com', '*.push.services.mozilla.com', '*.push.apple.com'];
+const away = 'https://away.push.example.com';
+const hosts = [
+  'fcm.googleapis.com',
+  new URL(mozilla).host,
+  new URL(away).host,
+  '*.push.services.mozilla.com',
+  '*.push.apple.com',
+];
 const vapidSubject = 'https://push.example.com';
 
 const browser = createECDH('prime256v1');
@@ -29,6 +36,11 @@ const credentials: WebPushHandOff['credentials'] = { id: 'c', platform: 'web', .
 const subscribedAt = (endpoint: string): WebPushHandOff['target'] => ({ platform: 'web', endpoint, ...keys });
 const target = subscribedAt(`${mozilla}/wpush/v2/gAAAA?x=1`);
 
+const silence = () =>
+  Promise.resolve({ kind: 'failed', reason: 'timeout', detail: 'nobody answers' } as const);
+/** Name servers that say nothing; `unknown-host.test.ts` has others. */
+const silent = { a: silence, cname: silence };
+
 let world: ServicePeers;
 let peer: Http2Peer;
 let service: PushService<WebPushHandOff>;
@@ -36,7 +48,7 @@ let handOff: ReturnType<typeof handingOffTo<WebPushHandOff>>['handOff'];
 let counted: { confirmed: number };
 
 function open(more: Partial<WebPushTools> = {}): void {
-  service = createWebPushService({ ...world.tools, vapidSubject, hosts, ...more });
+  service = createWebPushService({ ...world.tools, vapidSubject, hosts, resolver: silent, ...more });
   ({ handOff, counted } = handingOffTo(service, { target, credentials }));
 }
 
@@ -225,13 +237,41 @@ test('a request that was refused unread is postponed, and one that was lost may 
 });
 
 test('a service that nobody reaches is put off, with nothing announced', async () => {
-  const nobody = 'https://nobody.push.services.mozilla.com';
-  expect(await handOff({ target: subscribedAt(`${nobody}/one`) })).toMatchObject({
+  expect(await handOff({ target: subscribedAt(`${away}/one`) })).toMatchObject({
     kind: 'deferred',
     reason: 'provider_unavailable',
-    reply: { remote: new URL(nobody).host },
+    reply: { remote: new URL(away).host },
   });
   expect(counted.confirmed).toBe(0);
+});
+
+test('a host that a browser may have made up is away by itself, until it has answered once', async () => {
+  const device = { target: subscribedAt('https://db5.push.services.mozilla.com/one') };
+  const remote = 'db5.push.services.mozilla.com';
+  expect(await handOff(device)).toMatchObject({
+    kind: 'postponed',
+    retryAfterMs: 60_000,
+    reply: { code: null, remote },
+  });
+  expect(counted.confirmed).toBe(0);
+  let isAway = false;
+  open({
+    createClient: () => {
+      const client = world.tools.createClient(mozilla);
+      const exchange: typeof client.exchange = (request, permit) =>
+        isAway
+          ? Promise.resolve({ kind: 'unreachable', detail: 'ECONNREFUSED' })
+          : client.exchange(request, permit);
+      return { ...client, exchange };
+    },
+  });
+  expect(await handOff(device)).toMatchObject({ kind: 'accepted' });
+  isAway = true;
+  expect(await handOff(device)).toMatchObject({
+    kind: 'deferred',
+    reason: 'provider_unavailable',
+    reply: { remote },
+  });
 });
 
 test('a service that is slow gets 250 pushes at once, postpones others, and delays no other service', async () => {

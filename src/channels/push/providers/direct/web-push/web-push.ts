@@ -1,15 +1,17 @@
 import { LRUCache } from 'lru-cache';
+import type { Resolver } from '../../../../../platform/dns/dns.ts';
 import type { HttpAnswer, HttpClient, HttpRequest } from '../../../../http2/client.ts';
-import { isPushHost, parseEndpoint } from '../../../endpoint.ts';
+import { isPushHost, mayBeMadeUp, parseEndpoint } from '../../../endpoint.ts';
 import { composeForWeb, webPayloadBytesMax } from '../../../notification.ts';
 import type { PushCredentials, PushHandOff, PushOutcome, PushTarget } from '../../../provider.ts';
 import { encryptForSubscription } from '../../../web-push/encryption.ts';
 import { readStoredKeys } from '../../../web-push/subscription-keys.ts';
 import { createVapidTokens, type VapidTokens } from '../../../web-push/vapid.ts';
-import { outcomeOfSilence, ownWords, postponeForSlowness, probeHost } from '../exchanges.ts';
+import { outcomeOfSilence, ownWords, postponeForSlowness, probeHost, spread } from '../exchanges.ts';
 import { createPlaces, type Places } from '../places.ts';
 import type { PushService, ServiceTools } from '../service.ts';
 import { outcomeOf } from './answers.ts';
+import { isUnknownHost, wellKnownHosts } from './unknown-host.ts';
 
 /** Pushes to browsers (RFC 8030): each is encrypted for its subscription, and posted to the endpoint of it. */
 
@@ -18,6 +20,7 @@ export type WebPushTools = ServiceTools & {
   vapidSubject: string | null;
   /** The push services that are allowed, as `isPushHostPattern` takes them. */
   hosts: readonly string[];
+  resolver: Pick<Resolver, 'a' | 'cname'>;
 };
 
 export type WebPushHandOff = PushHandOff & {
@@ -31,7 +34,12 @@ export type WebPushHandOff = PushHandOff & {
  */
 const originsMax = 100;
 
-type Origin = { client: HttpClient; places: Places };
+type Origin = {
+  client: HttpClient;
+  places: Places;
+  /** Whether it has answered a push since it became known: nobody made it up. */
+  hasAnswered: boolean;
+};
 
 type Sender = WebPushTools & { origins: Origins; tokens: VapidTokens };
 
@@ -65,7 +73,7 @@ function openOrigins({ clock, createClient }: ServiceTools): Origins {
     get: (name) => {
       const found = known.get(name);
       if (found !== undefined) return found;
-      const made: Origin = { client: createClient(name), places: createPlaces(clock) };
+      const made: Origin = { client: createClient(name), places: createPlaces(clock), hasAnswered: false };
       known.set(name, made);
       return made;
     },
@@ -86,6 +94,9 @@ async function send(sender: Sender, handOff: WebPushHandOff): Promise<PushOutcom
   if (free === null) return postponeForSlowness(url.host, sender.random());
   try {
     const answer = await origin.client.exchange(writeRequest(sender, handOff, prepared), handOff);
+    if (answer.kind === 'answered') origin.hasAnswered = true;
+    if (answer.kind === 'unreachable' && !origin.hasAnswered && mayBeMadeUp(url, sender.hosts))
+      return await concludeOnStranger(sender, answer.detail, url);
     return conclude(sender, handOff, answer, url.host);
   } finally {
     free();
@@ -180,12 +191,34 @@ function conclude(
   return outcome;
 }
 
-/** Behind the names with `*.` in the default of the setting. */
-const knownHosts = ['updates.push.services.mozilla.com', 'web.push.apple.com'] as const;
+/**
+ * With a shorter pause, hosts that browsers have made up take more of the workers' time. With a longer one, pushes wait
+ * longer after a real one is back.
+ */
+const strangerPauseMs = 60_000;
+
+/**
+ * What becomes of a push to a host that nobody has named, and that cannot be reached. That says nothing of the service:
+ * otherwise a single browser with a host of its own making would have it told as away.
+ */
+async function concludeOnStranger(
+  { resolver, random }: WebPushTools,
+  detail: string,
+  { host, hostname }: URL,
+): Promise<PushOutcome> {
+  if (await isUnknownHost(resolver, hostname))
+    return refuse('invalid_token', `The host of its endpoint does not exist: ${host}`);
+  return {
+    kind: 'postponed',
+    retryAfterMs: spread(strangerPauseMs, random()),
+    reply: ownWords(detail, host),
+  };
+}
 
 /** Null if any service can be reached: an installation whose contacts use one browser may allow no other way out. */
 async function probeOrigins(hosts: readonly string[], origins: Origins): Promise<string | null> {
-  const urls = [...hosts.filter((host) => !host.startsWith('*.') && !isReserved(host)), ...knownHosts]
+  const named = hosts.filter((host) => !host.startsWith('*.') && !isReserved(host));
+  const urls = [...new Set([...named, ...wellKnownHosts])]
     .map((host) => new URL(`https://${host}`))
     .filter((url) => isPushHost(url, hosts));
   const reasons = await Promise.all(urls.map(({ origin }) => probeHost(origins.get(origin).client, origin)));
