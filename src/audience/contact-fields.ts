@@ -9,6 +9,7 @@ import type { SendingChannel } from '../channels/channel.ts';
  * everything that knows of fields.
  */
 export const contactFields = {
+  // Kept to the octet, however it is composed: it is a key of another system, which may hold either spelling as its own.
   external_id: {
     schema: {
       minLength: 1,
@@ -33,13 +34,13 @@ export const contactFields = {
     csvNames: ['phonenumber', 'phone', 'mobile', 'mobilephone', 'mobilenumber', 'cellphone'],
   },
   first_name: {
-    schema: { minLength: 1, maxLength: 128, format: 'single-line' },
+    schema: { minLength: 1, maxLength: 128, format: 'single-line', composed: true },
     key: 'first_name',
     isIdentifier: false,
     csvNames: ['firstname', 'givenname', 'forename'],
   },
   last_name: {
-    schema: { minLength: 1, maxLength: 128, format: 'single-line' },
+    schema: { minLength: 1, maxLength: 128, format: 'single-line', composed: true },
     key: 'last_name',
     isIdentifier: false,
     csvNames: ['lastname', 'surname', 'familyname'],
@@ -60,7 +61,13 @@ export const contactFields = {
 
 type ContactFieldDescription = {
   /** Of a value in a request, as JSON Schema. */
-  schema: { minLength?: number; maxLength?: number; format: ContactFormat; description?: string };
+  schema: {
+    minLength?: number;
+    maxLength?: number;
+    format: ContactFormat;
+    composed?: boolean;
+    description?: string;
+  };
   /** The column by which values are compared. */
   key: string;
   /**

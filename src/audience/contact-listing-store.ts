@@ -1,10 +1,10 @@
+import { toSearchKey } from '../platform/characters.ts';
 import { foldAddress } from '../channels/email/email.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import { allOf, anyOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { contactFields, type ContactIdentifier, contactIdentifiers } from './contact-fields.ts';
 import { type ContactRow, findContacts } from './contact-store.ts';
-import { toSearchKey } from './contact-values.ts';
 
 export type ContactFilter = {
   /** Beginning of the email address, of a name, or of the external id. */

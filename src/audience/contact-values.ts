@@ -1,6 +1,6 @@
 import type { Channel } from '../channels/channel.ts';
 import { parseAddress } from '../channels/email/email.ts';
-import { isLongerThan } from '../platform/characters.ts';
+import { isLongerThan, toSearchKey } from '../platform/characters.ts';
 import { isStorableNumber, showKey, storableNumber } from '../platform/http/json-text.ts';
 import {
   type ContactField,
@@ -137,8 +137,4 @@ function toNameKey(values: ContactValues): string | null {
 
 function toLastNameKey({ last_name: lastName }: ContactValues): string | null {
   return lastName === null ? null : toSearchKey(lastName);
-}
-
-export function toSearchKey(text: string): string {
-  return text.toLowerCase();
 }

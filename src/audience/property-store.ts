@@ -1,3 +1,4 @@
+import { toSearchKey } from '../platform/characters.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { lockName } from '../platform/postgres/name-locks.ts';
@@ -55,8 +56,8 @@ export async function insertProperty(
   const [row] = await transaction.rows(
     unpreparedStatement<PropertyRow>(
       `insert into contact_properties
-         (organization_id, id, number, key, name, type, description, created_at, updated_at)
-       select $1, $2, coalesce(max(number), 0) + 1, $3, $4, $5, $6, $7, $7
+         (organization_id, id, number, key, name, type, description, created_at, updated_at, name_key)
+       select $1, $2, coalesce(max(number), 0) + 1, $3, $4, $5, $6, $7, $7, $8
        from contact_properties
        where organization_id = $1
        returning ${propertyColumns}`,
@@ -69,6 +70,7 @@ export async function insertProperty(
       property.type,
       property.description,
       property.at,
+      toSearchKey(property.name),
     ],
   );
   if (row === undefined) throw new Error('an insert returned no row');
@@ -101,11 +103,11 @@ export async function listProperties(
       `select ${propertyColumns}
        from contact_properties
        where organization_id = $1 and deleted_at is null
-         and ($2::text is null or strpos(key, lower($2)) > 0 or strpos(lower(name), lower($2)) > 0)
+         and ($2::text is null or strpos(key, $2) > 0 or strpos(coalesce(name_key, lower(name)), $2) > 0)
          ${pageClause(page, 'id', '$3')}
        limit $4`,
     ),
-    [organizationId, search ?? null, cursorOf(page), page.limit + 1],
+    [organizationId, search === undefined ? null : toSearchKey(search), cursorOf(page), page.limit + 1],
   );
 }
 
@@ -116,7 +118,8 @@ export async function updateProperty(
   const [row] = await connection.rows(
     unpreparedStatement<PropertyRow>(
       `update contact_properties
-       set name = coalesce($3, name), description = case when $4 then $5 else description end, updated_at = $6
+       set name = coalesce($3, name), name_key = coalesce($7, name_key),
+         description = case when $4 then $5 else description end, updated_at = $6
        where organization_id = $1 and id = $2 and deleted_at is null
        returning ${propertyColumns}`,
     ),
@@ -127,6 +130,7 @@ export async function updateProperty(
       property.description !== undefined,
       property.description ?? null,
       property.at,
+      property.name === undefined ? null : toSearchKey(property.name),
     ],
   );
   return row ?? null;

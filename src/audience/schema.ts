@@ -1,7 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { type Channel, channels } from '../channels/channel.ts';
 import { parseAddress } from '../channels/email/email.ts';
-import { instant, literals, optionalText, scalar, textOrNull } from '../platform/http/shapes.ts';
+import { instant, literals, nameText, optionalText, scalar, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 import { contactFields, type ContactFormat, mapContactFields } from './contact-fields.ts';
 
@@ -109,6 +109,7 @@ const contactInput = {
       Type.Unsafe<PropertyValue | null>({
         type: ['string', 'number', 'boolean', 'null'],
         maxLength: propertyTextLengthMax,
+        composed: true,
       }),
       {
         maxProperties: 500,
@@ -172,8 +173,7 @@ export const contactIdsBody = Type.Object(
   { title: 'ContactIdsRequest', additionalProperties: false },
 );
 
-const setName = (maxLength: number) =>
-  Type.String({ minLength: 1, maxLength, format: 'not-blank', description: 'Unique, ignoring case.' });
+const setName = (maxLength: number) => nameText(maxLength, { description: 'Unique, ignoring case.' });
 
 const description = optionalText({ maxLength: 1_000 });
 
@@ -228,7 +228,7 @@ export const propertyBody = Type.Object(
       pattern: '^[a-z][a-z0-9_]{0,49}$',
       description: 'The name of the property in requests; never changes.',
     }),
-    name: Type.String({ minLength: 1, maxLength: 255, format: 'not-blank' }),
+    name: nameText(255),
     type: propertyType,
     description,
   },
@@ -239,7 +239,7 @@ export const propertyBody = Type.Object(
 export const propertyPatch = Type.Object(
   {
     key: Type.Optional(Type.String({ maxLength: 50 })),
-    name: Type.Optional(Type.String({ minLength: 1, maxLength: 255, format: 'not-blank' })),
+    name: Type.Optional(nameText(255)),
     type: Type.Optional(propertyType),
     description,
   },

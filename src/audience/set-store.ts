@@ -1,7 +1,7 @@
+import { toSearchKey } from '../platform/characters.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
-import { toSearchKey } from './contact-values.ts';
 import type { SetKind, SetPatch } from './schema.ts';
 
 export type SetRow = {

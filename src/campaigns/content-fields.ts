@@ -8,6 +8,7 @@ export const categoryInput = optionalText({
   minLength: 1,
   maxLength: 100,
   format: 'filled-line',
+  composed: true,
   description: 'A label for analytics.',
 });
 

@@ -1,12 +1,12 @@
 import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox';
 import { currencySum } from '../events/events.ts';
 import { paginationParameters } from '../platform/http/pagination.ts';
-import { instant, literals, referenceOf } from '../platform/http/shapes.ts';
+import { instant, literals, nameText, referenceOf } from '../platform/http/shapes.ts';
 import { type AudienceField, audienceFields, audienceKinds } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
 import { campaignStatuses, pauseReasons } from './states.ts';
 
-const name = Type.String({ minLength: 1, maxLength: 255, format: 'not-blank' });
+const name = nameText(255);
 
 const idsMax = 100;
 

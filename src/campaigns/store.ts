@@ -1,3 +1,4 @@
+import { toSearchKey } from '../platform/characters.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
@@ -103,7 +104,7 @@ function parametersOf(campaign: CampaignKey & CampaignValues & { at: Date }): un
     ...keyOf(campaign),
     campaign.at,
     campaign.name,
-    campaign.name.toLowerCase(),
+    toSearchKey(campaign.name),
     pickFields(campaign.content, (field) => !campaign.bodyFields.includes(field)),
     pickFields(campaign.content, (field) => campaign.bodyFields.includes(field)),
     ...audienceFields.map((field) => campaign.audience[field]),
@@ -218,7 +219,7 @@ export async function listCampaigns(
       organizationId,
       channel,
       filter.status ?? null,
-      filter.search?.toLowerCase() ?? null,
+      filter.search === undefined ? null : toSearchKey(filter.search),
       cursorOf(page),
       page.limit + 1,
     ],

@@ -10,6 +10,7 @@ import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { idParameter, listOf } from '../platform/http/shapes.ts';
 import { createTemplateCache } from '../templates/templates.ts';
 import {
+  categoryFilter,
   findMessage,
   listMessages,
   listRecipients,
@@ -122,7 +123,7 @@ export function emailRoutes({ database, acceptor, runner, readHorizon }: EmailRo
             }),
           ),
           status: Type.Optional(emailStatus),
-          category: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
+          category: Type.Optional(categoryFilter),
         },
         { additionalProperties: false },
       ),

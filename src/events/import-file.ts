@@ -1,3 +1,4 @@
+import { toSearchKey } from '../platform/characters.ts';
 import { isUtf8 } from 'node:buffer';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import {
@@ -158,8 +159,7 @@ const columnsMax = 1_000;
 /** Returns a sentence for what it does not know: a column that was dropped silently is missed when it is too late. */
 function mapColumns(head: readonly string[], schemas: Schemas, options: FileOptions): Column[] | string {
   if (head.length > columnsMax) return `The file has more than ${columnsMax} columns.`;
-  const isSame = (first: string, second: string) =>
-    first.trim().toLowerCase() === second.trim().toLowerCase();
+  const isSame = (first: string, second: string) => toSearchKey(first.trim()) === toSearchKey(second.trim());
   const asked = [...options.mapped.map(({ column }) => column), ...options.ignored];
   const absent = asked.find((column) => !head.some((name) => isSame(name, column)));
   if (absent !== undefined) return `The file has no column "${showKey(absent)}".`;

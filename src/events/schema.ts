@@ -149,7 +149,9 @@ const anyFields = { type: 'object', additionalProperties: true };
 
 const payload = Type.Unsafe<Payload>({
   title: 'EventPayload',
-  ...anyFields,
+  type: 'object',
+  // Those are composed that conditions can ask about, now or when they are declared.
+  additionalProperties: { composed: true },
   description:
     'The fields of the event: those that it declares, and any others. At most 32 kB as JSON, and no number ' +
     'from 1e30 up or closer to 0 than 1e-20. ' +

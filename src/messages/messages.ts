@@ -83,6 +83,7 @@ export { lockEngagedRecipients } from './recipients/engaged-store.ts';
 export { changeRecipients, type RecipientTools } from './recipients/recipients.ts';
 export {
   campaignDropReasons,
+  categoryFilter,
   categoryInput,
   type DropReason,
   dropReasons,

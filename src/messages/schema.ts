@@ -14,8 +14,12 @@ export const categoryInput = Type.String({
   minLength: 1,
   maxLength: 100,
   format: 'filled-line',
+  composed: true,
   description: 'A label for analytics.',
 });
+
+/** In a query: messages of this category alone. */
+export const categoryFilter = Type.String({ minLength: 1, maxLength: 100, composed: true });
 
 export const recipientStatuses = [
   'sent',

@@ -1,3 +1,4 @@
+import { toComposed, toSearchKey } from '../platform/characters.ts';
 import { countDemand, type HeldDemand, planAllows, usagePlace } from '../accounts/accounts.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
@@ -198,7 +199,7 @@ function insertionParameters(messages: readonly NewMessage[], at: Date): unknown
     recipients.map(({ lane }) => lane),
     recipients.map(({ contentBytes }) => contentBytes),
     messages.map(({ submission }) => submission.details),
-    messages.map(({ submission }) => submission.searchText && toSearchKey(submission.searchText)),
+    messages.map(({ submission }) => submission.searchText && toSubjectKey(submission.searchText)),
     messages.map(({ submission }) => submission.recipients.length),
     recipients.map(({ traceId }) => traceId),
   ];
@@ -206,8 +207,8 @@ function insertionParameters(messages: readonly NewMessage[], at: Date): unknown
 
 const searchKeyLengthMax = 200;
 
-function toSearchKey(text: string): string {
-  return text.slice(0, searchKeyLengthMax).toWellFormed().toLowerCase();
+function toSubjectKey(text: string): string {
+  return toSearchKey(toComposed(text).slice(0, searchKeyLengthMax).toWellFormed());
 }
 
 /** Whether `insertMessages` stores all of it, and nothing is left to `insertLargeParts`. */
@@ -610,7 +611,7 @@ async function searchByIndex(
  */
 function bindSearch(bind: Selection['bind'], { text, address }: SearchedPrefixes) {
   const bindRange = (prefix: string) => {
-    const [from, to] = [bind(toSearchKey(prefix)), bind(`${toSearchKey(prefix)}${highestCharacter}`)];
+    const [from, to] = [bind(toSubjectKey(prefix)), bind(`${toSubjectKey(prefix)}${highestCharacter}`)];
     return (column: string) => toPredicate(`${column} ~>=~ ${from} and ${column} ~<~ ${to}`);
   };
   const isText = bindRange(text);

@@ -1,7 +1,7 @@
 import { InvalidArgumentError } from 'commander';
 import { scopeBundles, scopes } from '../accounts/accounts.ts';
 import { type Channel, channels } from '../channels/channel.ts';
-import { isLongerThan } from '../platform/characters.ts';
+import { isLongerThan, toComposed } from '../platform/characters.ts';
 import { parseTimestamp } from '../platform/clock.ts';
 import { isUuid } from '../platform/ids.ts';
 import { parseNetwork } from '../platform/network.ts';
@@ -16,7 +16,7 @@ import { programName } from '../platform/program-name.ts';
 const nameLengthMax = 255;
 
 export function parseName(text: string): string {
-  const name = text.trim();
+  const name = toComposed(text.trim());
   if (name === '' || isLongerThan(name, nameLengthMax) || /\p{Cc}/u.test(name)) {
     throw new InvalidArgumentError(
       `It must have 1 to ${nameLengthMax} characters, and no control characters.`,

@@ -21,3 +21,16 @@ function countCharacters(text: string): number {
   for (let at = 0; at < text.length; at += (text.codePointAt(at) ?? 0) > 0xffff ? 2 : 1) count += 1;
   return count;
 }
+
+/**
+ * The one spelling of a text that looks the same however it was typed: composed (NFC, UAX #15), as `é` may also be an e and
+ * an accent. What stands before the first combining character has no other spelling.
+ */
+export function toComposed(text: string): string {
+  return /[\u0300-\uffff]/.test(text) ? text.normalize('NFC') : text;
+}
+
+/** By which texts are searched and names are unique: in lower case, which may be composed once more. */
+export function toSearchKey(text: string): string {
+  return toComposed(toComposed(text).toLowerCase());
+}

@@ -6,6 +6,7 @@ import { paginationParameters, readPage, toList } from '../platform/http/paginat
 import { defineRoute, json, type Route, scopeOfDevices } from '../platform/http/route.ts';
 import { idParameter, listOf } from '../platform/http/shapes.ts';
 import {
+  categoryFilter,
   findMessage,
   listMessages,
   messageNotFound,
@@ -72,7 +73,7 @@ export function pushRoutes(tools: PushRouteTools): Route[] {
             Type.String({ minLength: 1, maxLength: 200, description: 'Beginning of the title.' }),
           ),
           status: Type.Optional(pushStatus),
-          category: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
+          category: Type.Optional(categoryFilter),
         },
         { additionalProperties: false },
       ),

@@ -1,3 +1,4 @@
+import { toSearchKey } from '../platform/characters.ts';
 import { Parser } from 'htmlparser2';
 import type { ParsedSource } from './parsed-source.ts';
 
@@ -10,9 +11,9 @@ export function isMatch(
   message: { recipient: string; sender: string },
   { from, subject, text, html }: Pick<ParsedSource, 'from' | 'subject' | 'text' | 'html'>,
 ): boolean {
-  const wanted = search.toLowerCase();
+  const wanted = toSearchKey(search);
   const isIn = (part: string | null) =>
-    part?.slice(0, searchedLengthMax).toLowerCase().includes(wanted) === true;
+    part !== null && toSearchKey(part.slice(0, searchedLengthMax)).includes(wanted);
   if ([message.recipient, from ?? message.sender, subject, text].some(isIn)) return true;
   return html !== null && isIn(textOf(html.slice(0, searchedLengthMax)));
 }

@@ -1,13 +1,13 @@
 import { type Static, Type } from 'typebox';
 import { contactRecord } from '../audience/audience.ts';
-import { instant, literals, textOrNull } from '../platform/http/shapes.ts';
+import { instant, literals, nameText, textOrNull } from '../platform/http/shapes.ts';
 import { conditionsSchema, explainedConditionsSchema } from './condition-schema.ts';
 
 export const segmentStatuses = ['computing', 'ready', 'failed'] as const;
 
 export type SegmentStatus = (typeof segmentStatuses)[number];
 
-const name = Type.String({ minLength: 1, maxLength: 255, format: 'not-blank' });
+const name = nameText(255);
 
 const description = Type.Optional(Type.Unsafe<string | null>({ type: ['string', 'null'], maxLength: 1_000 }));
 

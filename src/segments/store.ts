@@ -1,3 +1,4 @@
+import { toSearchKey } from '../platform/characters.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { Predicate } from '../platform/postgres/predicate.ts';
@@ -58,7 +59,7 @@ export async function listSegments(
          ${pageClause(page, 'g.id', '$3')}
        limit $4`,
     ),
-    [organizationId, search?.toLowerCase() ?? null, cursorOf(page), page.limit + 1],
+    [organizationId, search === undefined ? null : toSearchKey(search), cursorOf(page), page.limit + 1],
   );
 }
 

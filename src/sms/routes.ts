@@ -10,6 +10,7 @@ import { smsRecord, smsSendBody, smsStatus } from './schema.ts';
 import { prepareSms } from './send.ts';
 import { joinSmsParts } from './store.ts';
 import {
+  categoryFilter,
   findMessage,
   listMessages,
   messageNotFound,
@@ -67,7 +68,7 @@ export function smsRoutes({ database, acceptor, readHorizon }: MessageRouteTools
             }),
           ),
           status: Type.Optional(smsStatus),
-          category: Type.Optional(Type.String({ minLength: 1, maxLength: 100 })),
+          category: Type.Optional(categoryFilter),
         },
         { additionalProperties: false },
       ),

@@ -2,7 +2,7 @@ import { type Static, Type } from 'typebox';
 import { badRequest, notFound, resourceNotFound } from '../platform/http/errors.ts';
 import { type Page, paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
-import { idParameter, instant, listOf, referenceOf } from '../platform/http/shapes.ts';
+import { idParameter, instant, listOf, nameText, referenceOf } from '../platform/http/shapes.ts';
 import {
   type FilterName,
   filterNames,
@@ -69,12 +69,7 @@ const filterParameters = {
 const copyBody = Type.Object(
   {
     name: Type.Optional(
-      Type.String({
-        minLength: 1,
-        maxLength: templateNameLengthMax,
-        format: 'not-blank',
-        description: "The gallery template's own when omitted.",
-      }),
+      nameText(templateNameLengthMax, { description: "The gallery template's own when omitted." }),
     ),
   },
   { title: 'CopyGalleryTemplateRequest', additionalProperties: false },

@@ -1,3 +1,4 @@
+import { toSearchKey } from '../platform/characters.ts';
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 
@@ -116,7 +117,7 @@ export type GalleryFilter = {
 export function matchesFilter(template: GalleryTemplate, filter: GalleryFilter): boolean {
   const { search, categories } = filter;
   return (
-    (search === undefined || template.name.toLowerCase().includes(search.toLowerCase())) &&
+    (search === undefined || toSearchKey(template.name).includes(toSearchKey(search))) &&
     filterNames.every((name) => {
       const wanted = categories[name];
       return wanted === undefined || template.categories[name].some(({ id }) => wanted.includes(id));

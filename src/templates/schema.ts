@@ -1,7 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { subjectLengthMax } from '../channels/email/email.ts';
 import { valueNamePattern } from '../channels/placeholders.ts';
-import { instant, optionalText, scalar, textOrNull } from '../platform/http/shapes.ts';
+import { instant, nameText, optionalText, scalar, textOrNull } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 import { isUuid } from '../platform/ids.ts';
 
@@ -22,7 +22,7 @@ export const templateFormats: Record<string, TextFormat> = {
 
 export const templateNameLengthMax = 100;
 
-const templateName = Type.String({ minLength: 1, maxLength: templateNameLengthMax, format: 'not-blank' });
+const templateName = nameText(templateNameLengthMax);
 
 const contentFields = {
   subject: optionalText({

@@ -1,3 +1,4 @@
+import { toSearchKey } from '../platform/characters.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import {
   type Bound,
@@ -79,7 +80,7 @@ function parametersOf(template: StoredTemplate): unknown[] {
     template.organizationId,
     template.id,
     template.name,
-    template.name.toLowerCase(),
+    toSearchKey(template.name),
     template.subject,
     template.html,
     template.text,
@@ -200,7 +201,7 @@ export async function listTemplates(
          ${pageClause(page, 'id', '$3')}
        limit $4`,
     ),
-    [organizationId, search?.toLowerCase() ?? null, cursorOf(page), page.limit + 1],
+    [organizationId, search === undefined ? null : toSearchKey(search), cursorOf(page), page.limit + 1],
   );
 }
 

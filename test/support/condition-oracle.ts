@@ -104,10 +104,12 @@ function valueHolds(type: string, condition: OracleCondition, value: Value, worl
   return dateHolds(operator, new Date(value as string).getTime(), operand, world.atMs);
 }
 
+/** What is stored is composed, and conditions may ask in any spelling. */
 function textHolds(operator: string, value: string, operand: unknown): boolean {
-  if (operator === 'in') return (operand as string[]).includes(value);
-  if (operator === 'not_in') return !(operand as string[]).includes(value);
-  const text = operand as string;
+  const texts = [operand as string | string[]].flat().map((text) => text.normalize('NFC'));
+  if (operator === 'in') return texts.includes(value);
+  if (operator === 'not_in') return !texts.includes(value);
+  const [text = ''] = texts;
   if (operator === 'eq') return value === text;
   if (operator === 'neq') return value !== text;
   if (operator === 'contains') return value.includes(text);

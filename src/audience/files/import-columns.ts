@@ -1,3 +1,4 @@
+import { toSearchKey } from '../../platform/characters.ts';
 import { type Channel, channels } from '../../channels/channel.ts';
 import { showKey } from '../../platform/http/json-text.ts';
 import {
@@ -81,7 +82,7 @@ function targetOf(name: string, properties: Properties, options: ColumnOptions):
 }
 
 function isSameName(first: string, second: string): boolean {
-  return first.toLowerCase() === second.trim().toLowerCase();
+  return toSearchKey(first) === toSearchKey(second.trim());
 }
 
 /**

@@ -51,10 +51,12 @@ export function createRowReader(columns: readonly Column[], properties: Properti
     if (issues.length > 0) return { kind: 'bad', issues };
 
     const { input, names, misplaced } = readCells(cells, columns);
+    // Composes names and values, so that it comes first.
+    const said = validators.contact(input);
     const merged = mergeContact(emptyContact, input, properties);
     const found = [
       ...misplaced,
-      ...validators.contact(input),
+      ...said,
       ...(merged.kind === 'invalid' ? merged.issues : []),
       ...names.list.flatMap((name) => validators.list({ name }).map((issue) => `lists: ${issue}`)),
       ...names.tag.flatMap((name) => validators.tag({ name }).map((issue) => `tags: ${issue}`)),

@@ -1,7 +1,7 @@
+import { toComposed, toSearchKey } from '../../platform/characters.ts';
 import { type Clock, now } from '../../platform/clock.ts';
 import { isUuid, type NewId } from '../../platform/ids.ts';
 import type { Database } from '../../platform/postgres/database.ts';
-import { toSearchKey } from '../contact-values.ts';
 import * as store from './import-store.ts';
 import { findSets } from '../set-store.ts';
 
@@ -36,7 +36,7 @@ export function createImportSets(
       for (const name of names) {
         const key = toSearchKey(name);
         const isNews = !ids[kind].has(key) && !namesByKey.has(key);
-        if (isNews) namesByKey.set(copyText(key), copyText(name));
+        if (isNews) namesByKey.set(copyText(key), copyText(toComposed(name)));
       }
       if (namesByKey.size === 0) return;
       const remember = (sets: readonly store.NamedSet[]) => {

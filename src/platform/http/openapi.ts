@@ -526,7 +526,7 @@ function createNamedSchemas(definitions: Readonly<Record<string, Schema>>) {
 
 /** One level of a schema in words that other tools know. */
 function toPortable(schema: Schema): Schema {
-  const { format, patternProperties, rules: _rules, ...rest } = schema;
+  const { format, patternProperties, rules: _rules, composed: _composed, ...rest } = schema;
   const patterns = isRecord(patternProperties) ? Object.entries(patternProperties) : [];
   const portableFormat = typeof format === 'string' ? portableFormats[format] : undefined;
   const [pattern, values] = patterns[0] ?? [];

@@ -59,6 +59,10 @@ export const referenceOf = (title: string) => Type.Object({ id: Type.String({ fo
 /** What a placeholder or a property may stand for. */
 export const scalar = Type.Unsafe<string | number | boolean>({ type: ['string', 'number', 'boolean'] });
 
+/** What people call a thing: it is found however its letters were composed. */
+export const nameText = (maxLength: number, options: { description?: string } = {}) =>
+  Type.String({ minLength: 1, maxLength, format: 'not-blank', composed: true, ...options });
+
 /** A text of an answer, or null. */
 export const textOrNull = Type.Union([Type.String(), Type.Null()]);
 

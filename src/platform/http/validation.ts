@@ -1,5 +1,6 @@
 import { Ajv, type AnySchema, type ErrorObject, type KeywordDefinition, type ValidateFunction } from 'ajv';
 import type { TSchema } from 'typebox';
+import { toComposed } from '../characters.ts';
 import { parseTimestamp } from '../clock.ts';
 import { isUuid } from '../ids.ts';
 import { didYouMean } from '../suggestion.ts';
@@ -7,7 +8,8 @@ import { isStorableText, showKey } from './json-text.ts';
 
 /**
  * One compiled schema, with the rules that it names: returns the issues for which the value is refused, each a phrase that
- * begins with the path of its field, or none. A string with `contentEncoding: 'base64'` is replaced by its bytes.
+ * begins with the path of its field, or none. A string with `contentEncoding: 'base64'` is replaced by its bytes, and
+ * one with `composed: true` by its composed spelling.
  * `facts` may be left out where the schema names no rules.
  */
 export type Validator = (value: unknown, facts?: RuleFacts) => string[];
@@ -103,6 +105,7 @@ export function createValidation(
   // Ajv takes it for an annotation.
   ajv.removeKeyword('contentEncoding');
   ajv.addKeyword(base64Keyword);
+  ajv.addKeyword(composedKeyword);
   // Filled while one value is checked, which is never interrupted.
   let places: RulePlace[] = [];
   ajv.addKeyword(rulesKeyword(rules, (place) => places.push(place)));
@@ -153,21 +156,37 @@ const base64Keyword: KeywordDefinition = {
   schemaType: 'string',
   modifying: true,
   errors: false,
-  validate: (
-    _encoding: string,
-    text: string,
-    _schema: unknown,
-    context?: { parentData: unknown; parentDataProperty: string | number },
-  ) => {
+  validate: (_encoding: string, text: string, _schema: unknown, context?: ValueContext) => {
     const bytes = decodeBase64(text);
-    if (bytes === null) return false;
-    const parent = context?.parentData;
-    if (typeof parent === 'object' && parent !== null && context !== undefined) {
-      Reflect.set(parent, context.parentDataProperty, bytes);
-    }
+    if (bytes !== null) replaceValue(context, bytes);
+    return bytes !== null;
+  },
+};
+
+/**
+ * For texts that are compared: names, and values that conditions ask about. All else is kept as it was sent. Limits of
+ * length come after it, since a text may grow.
+ */
+const composedKeyword: KeywordDefinition = {
+  keyword: 'composed',
+  type: 'string',
+  schemaType: 'boolean',
+  before: 'maxLength',
+  modifying: true,
+  errors: false,
+  validate: (_isComposed: boolean, text: string, _schema: unknown, context?: ValueContext) => {
+    replaceValue(context, toComposed(text));
     return true;
   },
 };
+
+type ValueContext = { parentData: unknown; parentDataProperty: string | number };
+
+function replaceValue(context: ValueContext | undefined, value: unknown): void {
+  const parent = context?.parentData;
+  if (typeof parent === 'object' && parent !== null && context !== undefined)
+    Reflect.set(parent, context.parentDataProperty, value);
+}
 
 /** RFC 4648 §4, padding optional; line breaks and blanks, which encoders like to add, are passed over. */
 function decodeBase64(text: string): Uint8Array | null {

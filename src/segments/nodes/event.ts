@@ -1,4 +1,5 @@
 import { type FieldType, fieldTypes, fieldValue, hasDone } from '../../events/events.ts';
+import { toComposed } from '../../platform/characters.ts';
 import { dateOf } from '../../platform/clock.ts';
 import { allOf, negate, type Predicate } from '../../platform/postgres/predicate.ts';
 import type { Compiler, LeafType } from '../leaf.ts';
@@ -42,7 +43,7 @@ const countMax = 1_000_000;
 
 /** How each type's values are compared; `fieldValue` brings them into these forms. */
 const types: Readonly<Record<FieldType, ValueType>> = {
-  string: textType((text) => text),
+  string: textType(toComposed),
   number: numberType,
   integer: numberType,
   boolean: booleanType,

@@ -6,6 +6,7 @@ import {
   type ContactFormat,
 } from '../../audience/audience.ts';
 import { foldAddress, parseDomain } from '../../channels/email/email.ts';
+import { toComposed } from '../../platform/characters.ts';
 import type { LeafType } from '../leaf.ts';
 import { instantType } from '../operators/date.ts';
 import { comparisonFields, groupOperators, readComparison, type ValueType } from '../operators/operator.ts';
@@ -13,6 +14,7 @@ import { textType } from '../operators/text.ts';
 import { readOneOf, refuseOtherMembers, takeMember } from '../reading.ts';
 
 const plainText = textType((text) => text);
+const composedText = textType(toComposed);
 
 /** How the values of a field are compared. */
 const typesByFormat: Readonly<Record<ContactFormat, ValueType>> = {
@@ -31,7 +33,8 @@ const names = [...textNames, ...instantNames];
 function describeField(name: ContactField | 'created_at'): { column: string; type: ValueType } {
   if (name === 'created_at') return { column: 'contact.created_at', type: instantType };
   const { key, schema } = contactFields[name];
-  return { column: `contact.${key}`, type: typesByFormat[schema.format] };
+  const type = 'composed' in schema ? composedText : typesByFormat[schema.format];
+  return { column: `contact.${key}`, type };
 }
 
 /** A field that every contact may have. */

@@ -1,4 +1,5 @@
 import type { PropertyType } from '../../audience/audience.ts';
+import { toComposed } from '../../platform/characters.ts';
 import type { LeafType } from '../leaf.ts';
 import { booleanType } from '../operators/boolean.ts';
 import { dateType } from '../operators/date.ts';
@@ -27,7 +28,7 @@ import {
  * and its number is never reused, so every value stored under it has that type and can be cast.
  */
 const types: Readonly<Record<PropertyType, { type: ValueType; toSqlValue: (text: string) => string }>> = {
-  string: { type: textType((text) => text), toSqlValue: (text) => text },
+  string: { type: textType(toComposed), toSqlValue: (text) => text },
   number: { type: numberType, toSqlValue: (text) => `${text}::numeric` },
   boolean: { type: booleanType, toSqlValue: (text) => `${text}::boolean` },
   date: { type: dateType, toSqlValue: (text) => `${text} collate "C"` },

@@ -3,6 +3,30 @@ import type { Mutant } from '../mutant.ts';
 
 export const texts: readonly Mutant[] = [
   {
+    file: 'src/platform/http/validation.ts',
+    from: 'replaceValue(context, toComposed(text));',
+    to: 'replaceValue(context, text);',
+    tests: ['test/regressions/composed-names.test.ts'],
+    named: 'the names of a contact, by search and by conditions',
+    harm: 'a segment leaves out people whose names were typed on another keyboard',
+  },
+  {
+    file: 'src/platform/http/validation.ts',
+    from: "  before: 'maxLength',\n",
+    to: '',
+    tests: ['test/regressions/composed-names.test.ts'],
+    named: 'a text is composed before its length is counted',
+    harm: 'a name that has grown is too long for its column, and the request fails with 500',
+  },
+  {
+    file: 'src/audience/files/import-sets.ts',
+    from: 'copyText(toComposed(name))',
+    to: 'copyText(name)',
+    tests: ['test/regressions/composed-names.test.ts'],
+    named: 'properties of a contact, from the API and from a file',
+    harm: 'a list that an import made is shown in another spelling than all others',
+  },
+  {
     file: 'src/channels/sms/providers/smpp/wire.ts',
     from: 'if (this.#takeBack(sequence)) {',
     to: 'if (this.#outgoing.some((outgoing) => outgoing.sequence === sequence)) {',
