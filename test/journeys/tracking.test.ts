@@ -272,6 +272,8 @@ describe('one click', () => {
       },
     ],
     ['no content type', { body: Buffer.from(oneClick) }],
+    ['an empty content type', { body: oneClick, headers: { 'content-type': '' } }],
+    ['a content type that is none', { body: oneClick, headers: { 'content-type': 'form;;=' } }],
     ['plain text', { body: oneClick, headers: { 'content-type': 'text/plain' } }],
     ['no body', {}],
     ['JSON', { body: '{}', headers: { 'content-type': 'application/json' } }],
@@ -313,6 +315,8 @@ describe('one click', () => {
     });
     await server.request('DELETE', `/v1/contacts/${contact.id}`);
     const path = `/u/${tokens[0]!.unsubscribe}`;
+    // The cases above have left theirs.
+    await rowsOf(server, 'delete from suppressions where organization_id = $1', [server.organizationId]);
     const suppressions = () =>
       rowsOf<{ reason: string }>(server, 'select reason from suppressions where organization_id = $1', [
         server.organizationId,

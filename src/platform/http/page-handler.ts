@@ -37,6 +37,10 @@ export function addPage(app: FastifyInstance, page: WebPage, tools: PageTools): 
     method,
     url: page.path,
     config: { page },
+    // A page reads its body whatever it is called: mail providers send an empty type, or one that is none.
+    onRequest: async ({ headers, mediaType }) => {
+      if (!mediaType) delete headers['content-type'];
+    },
     handler: async (request, reply) => {
       const rate = tools.count(page, request);
       if (!rate.isWithin) throw tooOften(rate);

@@ -3,6 +3,14 @@ import type { Mutant } from '../mutant.ts';
 
 export const http: readonly Mutant[] = [
   {
+    file: 'src/platform/http/page-handler.ts',
+    from: "if (!mediaType) delete headers['content-type'];",
+    to: '',
+    tests: ['test/journeys/tracking.test.ts'],
+    named: 'by an empty content type',
+    harm: 'a one-click POST without a type is refused, and whoever clicked stays subscribed',
+  },
+  {
     file: 'src/platform/http/validation.ts',
     from: 'return joinIssues(described, [...refusing, ...ask(true, given.facts)]);',
     to: 'return described.length > 0 ? described : refusing;',
