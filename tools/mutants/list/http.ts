@@ -7,7 +7,7 @@ export const http: readonly Mutant[] = [
     from: "if (!mediaType) delete headers['content-type'];",
     to: '',
     tests: ['test/journeys/tracking.test.ts'],
-    named: 'by an empty content type',
+    named: 'unsubscribes, once and for all',
     harm: 'a one-click POST without a type is refused, and whoever clicked stays subscribed',
   },
   {
