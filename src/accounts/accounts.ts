@@ -192,7 +192,8 @@ function judgeDemands(
   const judged = demands.map(({ organizationId, amount, limit }) => {
     if (limit === null) return { fits: true, used: 0 };
     const used = usedNow.get(organizationId) ?? 0;
-    const fits = used + amount <= limit;
+    // What takes nothing is no question of the quota, though more may be used by now than a lower limit allows.
+    const fits = amount === 0 || used + amount <= limit;
     if (fits) usedNow.set(organizationId, used + amount);
     return { fits, used };
   });

@@ -58,6 +58,8 @@ export const sendBody = Type.Object(
   {
     scheduled_at: Type.Optional(
       Type.String({
+        // At once, which null would be too, is nothing that an empty field of a form should do.
+        nullIsRefused: true,
         description:
           'When to send it, in ISO 8601 with an offset: in the future, and at most a year ahead. At once when omitted.',
       }),

@@ -99,7 +99,8 @@ export function submitPush(push: {
     content: JSON.stringify(content),
     recipients: devices.map((device) => toRecipient(contactId, device)),
     attachments: [],
-    quotaUnits: 1,
+    // One without a device is skipped.
+    quotaUnits: devices.length === 0 ? 0 : 1,
     missingVariables: [],
     idempotencyKey,
   };

@@ -39,7 +39,8 @@ const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
     'Email, SMS, push and chat-app messages over one HTTP API.',
     'Requests and responses are JSON in UTF-8. Every request carries an API key as `Authorization: Bearer <key>`. A key belongs to one organization and gives no access to any other.',
     'Ids are UUIDv7, so they sort by time of creation. Lists are newest first: `after` returns items older than an id, `before` newer ones. Times are RFC 3339: UTC in responses, with an offset in requests.',
-    'Unknown fields and values of the wrong type are refused. All errors have the same form, with a `name` for programs.',
+    'Unknown fields and parameters, and values of the wrong type, are refused. `null` for an optional field of a new thing is the same as leaving it out, except for `scheduled_at` of a campaign’s send; in a change it clears the field. A filter without a value (`search=`) is none.',
+    'All errors have the same form, with a `name` for programs.',
   ].join('\n\n'),
   tags: [
     { name: 'Email', description: 'Send email, and see the status of each recipient.' },

@@ -221,7 +221,7 @@ describe('whom it is for', () => {
     expect([response.status, response.body.name]).toEqual([status, name]);
   });
 
-  test('is skipped without a device, and the push takes its place in the quota', async () => {
+  test('is skipped without a device, and takes nothing of the quota, be it used up', async () => {
     const contactId = await aPushContact(server);
     const used = async () => {
       const [row] = await rowsOf<{ used: number }>(
@@ -234,7 +234,10 @@ describe('whom it is for', () => {
     const before = await used();
     const push = await readPush(await sendPush(contactId));
     expect([push.status, push.devices]).toEqual(['skipped', []]);
-    expect(await used()).toBe(before + 1);
+    expect(await used()).toBe(before);
+    await updateOrganization(server.installation, server.organizationId, { quotas: { push: 0 } });
+    expect((await postPush({ contact_id: contactId, ...hello })).status).toBe(202);
+    await updateOrganization(server.installation, server.organizationId, { quotas: { push: null } });
   });
 
   test('is refused if the contact has opted out, or none of its devices is of use', async () => {

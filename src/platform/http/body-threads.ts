@@ -3,6 +3,7 @@ import type { TSchema } from 'typebox';
 import type { Log } from '../log.ts';
 import { type BodyReading, readBody } from './body-reader.ts';
 import { overloaded } from './errors.ts';
+import { isChange } from './route.ts';
 import {
   createValidation,
   type FieldRule,
@@ -158,7 +159,8 @@ export function serveBodyThread({
     const { schemaKey, wantsCanonical, facts } = asked;
     const schema = schemas[schemaKey];
     if (schema === undefined) throw new Error(`no schema ${schemaKey}`);
-    const validate = validators.get(schemaKey) ?? validation.compile(schema);
+    const validate =
+      validators.get(schemaKey) ?? validation.compile(schema, { isChange: isChange(schemaKey) });
     validators.set(schemaKey, validate);
     const reading = readBody(Buffer.concat(blocks), (value) => validate(value, facts), wantsCanonical);
     const prepare = preparations[schemaKey];

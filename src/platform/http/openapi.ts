@@ -114,6 +114,8 @@ export type OpenApiDocument = {
 const universalErrors: readonly ErrorDefinition[] = [
   unauthorized,
   forbidden,
+  // A parameter that the route does not have.
+  validationError,
   rateLimitExceeded,
   internalServerError,
   serviceUnavailable,
@@ -185,7 +187,6 @@ export function listRouteErrors(route: Route): ErrorDefinition[] {
   const errors = new Set<ErrorDefinition>(universalErrors);
   if (route.scope === scopeOfDevices) errors.delete(forbidden);
   if (route.params !== null) errors.add(notFound);
-  if (route.query !== null || route.body !== null) errors.add(validationError);
   if (route.body !== null) errors.add(badRequest).add(requestTimeout).add(payloadTooLarge);
   if (route.isIdempotent) for (const error of idempotencyErrors) errors.add(error);
   for (const error of route.errors) errors.add(error);
@@ -526,7 +527,14 @@ function createNamedSchemas(definitions: Readonly<Record<string, Schema>>) {
 
 /** One level of a schema in words that other tools know. */
 function toPortable(schema: Schema): Schema {
-  const { format, patternProperties, rules: _rules, composed: _composed, ...rest } = schema;
+  const {
+    format,
+    patternProperties,
+    rules: _rules,
+    composed: _composed,
+    nullIsRefused: _nullIsRefused,
+    ...rest
+  } = schema;
   const patterns = isRecord(patternProperties) ? Object.entries(patternProperties) : [];
   const portableFormat = typeof format === 'string' ? portableFormats[format] : undefined;
   const [pattern, values] = patterns[0] ?? [];

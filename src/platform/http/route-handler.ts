@@ -19,8 +19,17 @@ import {
 import { fingerprintsOf, keyConflict, readIdempotencyKey, type ScopedKey } from './idempotency.ts';
 import { canonicalJson, showKey } from './json-text.ts';
 import { describeMethods, type KnownPath, type KnownPaths, listAllowed } from './known-paths.ts';
+import { paginationParameters } from './pagination.ts';
 import { wrongContentType } from './refusals.ts';
-import { type Caller, emptyBody, type Route, routeKey, type RouteResponse } from './route.ts';
+import {
+  type Caller,
+  emptyBody,
+  isChange,
+  noParameters,
+  type Route,
+  routeKey,
+  type RouteResponse,
+} from './route.ts';
 import { readTraceId } from './trace.ts';
 import { holdUnsent } from './unsent.ts';
 import { isUnstorable, type RuleFacts, type Validation, type Validator } from './validation.ts';
@@ -38,13 +47,13 @@ export type RouteServices = {
   isKeyUsed: (key: Omit<ScopedKey, 'fingerprint'>) => Promise<boolean>;
 };
 
-export type Checks = { params: Validator | null; query: Validator | null; body: Validator | null };
+export type Checks = { params: Validator | null; query: Validator; body: Validator | null };
 
 export function compileChecks(route: Route, validation: Validation): Checks {
   return {
     params: route.params && validation.compile(route.params),
-    query: route.query && validation.compile(route.query),
-    body: route.body && validation.compile(route.body),
+    query: validation.compile(route.query ?? noParameters),
+    body: route.body && validation.compile(route.body, { isChange: isChange(routeKey(route)) }),
   };
 }
 
@@ -68,7 +77,7 @@ export async function runRoute(
       ? resourceNotFound()
       : noSuchMethod(request, path);
   }
-  const query = checkQuery(checks.query, request.query);
+  const query = checkQuery(checks.query, route, request.query);
 
   const collected = await collectInPlace(tools, request.raw, route.bodyBytesMax, caller.organizationId);
   let place: Share | null = null;
@@ -117,9 +126,9 @@ function lowerIds(params: unknown): unknown {
   );
 }
 
-function checkQuery(validate: Validator | null, query: unknown): unknown {
-  const given = query as Record<string, unknown>; // Fastify's query parser gives text or lists of texts.
-  if (validate === null) return given;
+function checkQuery(validate: Validator, route: Route, query: unknown): unknown {
+  // Fastify's query parser gives text or lists of texts.
+  const given = withoutEmptyFilters(route, query as Record<string, unknown>);
   const repeated = Object.keys(given).filter((name) => Array.isArray(given[name]));
   const issues =
     repeated.length > 0
@@ -132,6 +141,19 @@ function checkQuery(validate: Validator | null, query: unknown): unknown {
         ];
   if (issues.length > 0) throw new PublicError(validationError, issues.join(', '));
   return given;
+}
+
+/**
+ * A filter without a value is none: forms send those that nobody has filled in. A cursor without one is a mistake, since it
+ * would begin the list anew for ever.
+ */
+function withoutEmptyFilters(
+  { query }: Route,
+  given: Readonly<Record<string, unknown>>,
+): Record<string, unknown> {
+  const isFilter = (name: string) =>
+    Object.hasOwn(query?.properties ?? {}, name) && !Object.hasOwn(paginationParameters, name);
+  return Object.fromEntries(Object.entries(given).filter(([name, value]) => value !== '' || !isFilter(name)));
 }
 
 async function readRouteBody(

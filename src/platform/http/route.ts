@@ -83,6 +83,9 @@ export type Route = {
 /** Of a POST that needs no fields: no body, or an object without fields. Both are the same request. */
 export const emptyBody = Type.Object({}, { additionalProperties: false });
 
+/** Of a route without parameters: one that is given all the same was meant for something. */
+export const noParameters = Type.Object({}, { additionalProperties: false });
+
 /** Bodies are small unless a route says otherwise. */
 export const defaultBodyBytesMax = 1_048_576;
 
@@ -132,6 +135,11 @@ export function json(body: unknown, headers: Readonly<Record<string, string>> = 
 /** The key of a route in tables: idempotency scopes, schemas of the body thread, documentation. */
 export function routeKey(route: Pick<Route, 'method' | 'path'>): string {
   return `${route.method} ${route.path}`;
+}
+
+/** Whether the body of the route says what is to change, so that a null in it clears a field. */
+export function isChange(key: string): boolean {
+  return key.startsWith('PATCH ');
 }
 
 /** A page outside of the API: no key, no version, its own rules of access. */

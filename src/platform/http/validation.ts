@@ -4,6 +4,7 @@ import { toComposed } from '../characters.ts';
 import { parseTimestamp } from '../clock.ts';
 import { isUuid } from '../ids.ts';
 import { didYouMean } from '../suggestion.ts';
+import { planNullRemoval } from './absent-nulls.ts';
 import { isStorableText, showKey } from './json-text.ts';
 
 /**
@@ -81,7 +82,8 @@ const ownFormats: Record<string, TextFormat> = {
  * the way from a crash to the next answer. One that cannot be compiled throws then.
  */
 export type Validation = {
-  compile: (schema: TSchema) => Validator;
+  /** Nulls that mean nothing are taken out of what is checked: `absent-nulls.ts`. `isChange` is of the body of a PATCH. */
+  compile: (schema: TSchema, options?: { isChange?: boolean }) => Validator;
 };
 
 export function createValidation(
@@ -106,15 +108,19 @@ export function createValidation(
   ajv.removeKeyword('contentEncoding');
   ajv.addKeyword(base64Keyword);
   ajv.addKeyword(composedKeyword);
+  // It is for the removal of nulls, before anything is checked.
+  ajv.addKeyword('nullIsRefused');
   // Filled while one value is checked, which is never interrupted.
   let places: RulePlace[] = [];
   ajv.addKeyword(rulesKeyword(rules, (place) => places.push(place)));
 
   return {
-    compile: (schema) => {
+    compile: (schema, { isChange = false } = {}) => {
       let compiled: ValidateFunction | null = null;
+      const removeNulls = planNullRemoval(schema, { isChange });
       return (value, facts) => {
         const validate = (compiled ??= ajv.compile(schema as AnySchema));
+        removeNulls?.(value);
         places = [];
         const errors = validate(value) ? [] : (validate.errors ?? []);
         return listIssues(errors, { places, facts, formats: allFormats });

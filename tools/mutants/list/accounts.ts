@@ -77,7 +77,7 @@ export const accounts: readonly Mutant[] = [
   },
   {
     file: 'src/accounts/accounts.ts',
-    from: 'const fits = used + amount <= limit;',
+    from: 'const fits = amount === 0 || used + amount <= limit;',
     to: 'const fits = used < limit;',
     tests: ['src/accounts/accounts.test.ts'],
     named: 'a demand that does not fit takes nothing, and a smaller one behind it still fits',

@@ -299,10 +299,18 @@ export const push: readonly Mutant[] = [
   },
   {
     file: 'src/push/send.ts',
+    from: 'quotaUnits: devices.length === 0 ? 0 : 1,',
+    to: 'quotaUnits: 1,',
+    tests: journey,
+    named: 'is skipped without a device, and takes nothing of the quota, be it used up',
+    harm: 'a push that nobody gets is counted, and refused where the quota is used up',
+  },
+  {
+    file: 'src/push/send.ts',
     from: 'if (hasDevices && devices.length === 0)',
     to: 'if (!hasDevices)',
     tests: journey,
-    named: 'is skipped without a device, and the push takes its place in the quota',
+    named: 'is skipped without a device, and takes nothing of the quota, be it used up',
     harm: 'a contact without a device is refused',
   },
   {
