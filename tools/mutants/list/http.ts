@@ -71,7 +71,7 @@ export const http: readonly Mutant[] = [
     from: 'queue.length < pipelinedMax ? places.take',
     to: 'queue.length < Number.MAX_SAFE_INTEGER ? places.take',
     tests: ['test/regressions/unread-responses.test.ts'],
-    named: 'no route and no page works on more than one request of a connection, and too many end it',
+    named: 'no route and no page works on more than one request of a connection, or keeps too many waiting',
     harm: 'requests of one connection take memory without limit',
   },
   {
