@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { Agent, type IncomingMessage, request as httpRequest } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import pg from 'pg';
 import { Type } from 'typebox';
 import { afterAll, beforeAll, describe, expect, inject, test } from 'vitest';
@@ -235,6 +236,77 @@ test.each([
   expect(status).toBe(400);
   expect(body).toEqual(envelope(400, 'bad_request'));
   expect(headers).toMatchObject({ connection: 'close', 'x-request-id': expect.stringMatching(/./) });
+});
+
+test('no answer of the API is taken for another type than it names, or kept by a cache', async () => {
+  const own = authorized();
+  const requests = listRoutes(server.installation).flatMap(({ method, path }) => {
+    const url = `/v1${path.replaceAll(/:\w+/g, unknownId)}`;
+    const wrong = ['authorization: Bearer x'];
+    const malformed = [own, 'content-type: application/json', 'content-length: 1'];
+    return [head(method, url, own), head(method, url, ...wrong), `${head(method, url, ...malformed)}{`];
+  });
+  requests.push(head('GET', '/v1/nothing', own), 'x\r\n\r\n');
+  for (const request of requests) {
+    const { headers } = await sendRaw(request);
+    expect(headers, request).toMatchObject({
+      'x-content-type-options': 'nosniff',
+      'cache-control': 'no-store',
+    });
+  }
+});
+
+describe('a page that is the same for everybody', () => {
+  const get = (...lines: string[]) => sendPage('GET', ...lines);
+
+  /** Pages are no JSON. */
+  async function sendPage(method: string, ...lines: string[]) {
+    const socket = open();
+    const chunks: Buffer[] = [];
+    socket.on('data', (chunk: Buffer) => chunks.push(chunk));
+    socket.write(head(method, '/docs', ...lines));
+    await once(socket, 'close');
+    const bytes = Buffer.concat(chunks);
+    const end = bytes.indexOf('\r\n\r\n');
+    const { status, headers } = parseAnswer(bytes.toString('latin1', 0, end));
+    return { status, headers, body: bytes.subarray(end + 4) };
+  }
+
+  test('comes in the form that the client prefers, with a tag and a length of its own', async () => {
+    const [asItIs, gzipped, brotli] = [
+      await get(),
+      await get('accept-encoding: gzip'),
+      await get('accept-encoding: gzip, deflate, br'),
+    ];
+    expect(asItIs.headers['content-encoding']).toBeUndefined();
+    expect(gunzipSync(gzipped.body)).toEqual(asItIs.body);
+    expect(brotliDecompressSync(brotli.body)).toEqual(asItIs.body);
+    for (const { status, headers, body } of [asItIs, gzipped, brotli]) {
+      expect(status).toBe(200);
+      expect(headers).toMatchObject({
+        'content-length': `${body.length}`,
+        vary: expect.stringMatching(/accept-encoding/i),
+      });
+    }
+    expect(new Set([asItIs, gzipped, brotli].map(({ headers }) => headers.etag)).size).toBe(3);
+  });
+
+  test('is not sent again to whoever has it, in this form', async () => {
+    const { headers } = await get('accept-encoding: br');
+    const again = await get('accept-encoding: br', `if-none-match: ${headers.etag!}`);
+    expect(again).toMatchObject({ status: 304, headers: { etag: headers.etag } });
+    expect(again.body).toHaveLength(0);
+    expect((await get('accept-encoding: gzip', `if-none-match: ${headers.etag!}`)).status).toBe(200);
+    expect((await get(`if-none-match: "other", W/${(await get()).headers.etag!}`)).status).toBe(304);
+  });
+
+  test('is told of without its content by HEAD', async () => {
+    const [whole, told] = [await get('accept-encoding: br'), await sendPage('HEAD', 'accept-encoding: br')];
+    expect(told.status).toBe(200);
+    expect(told.body).toHaveLength(0);
+    for (const name of ['content-length', 'content-encoding', 'etag', 'vary', 'content-type'])
+      expect([name, told.headers[name]]).toEqual([name, whole.headers[name]]);
+  });
 });
 
 test('a request without a host is answered with 400 in the envelope', async () => {

@@ -6,6 +6,7 @@ import { createIds } from '../ids.ts';
 import { silentLog } from '../log.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../postgres/database.ts';
 import { createRateLimiter, deleteOldRateWindows, type RateLimiter } from './rate-limit.ts';
+import { createLocalRateLimiter } from './local-rate-limit.ts';
 
 let database: Database;
 let clock: ManualClock;
@@ -42,6 +43,27 @@ test('as many as the limit says are let through in a window, and each verdict sa
     resetSeconds: 1,
   });
 });
+
+test.each([0, 0.25, 0.999, 1, 59_999.5])(
+  'nobody is told to wait for longer than a window, %d ms into one',
+  (intoMs) => {
+    clock.advance(40_000 + intoMs);
+    const { resetSeconds } = createRateLimiter({ database, clock, log: silentLog }).count(
+      subject,
+      'requests',
+      1,
+      1,
+    );
+    const local = createLocalRateLimiter({ clock }, { limit: 1, subjectsMax: 10 });
+    const began = local.count('site').resetSeconds;
+    clock.advance(59_999.5);
+    for (const seconds of [resetSeconds, began, local.count('site').resetSeconds]) {
+      expect(seconds).toBeGreaterThanOrEqual(1);
+      expect(seconds).toBeLessThanOrEqual(60);
+      expect(Number.isInteger(seconds)).toBe(true);
+    }
+  },
+);
 
 test('a new window begins with the minute, for all at once', () => {
   const limiter = createRateLimiter({ database, clock, log: silentLog });
