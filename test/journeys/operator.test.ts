@@ -380,6 +380,7 @@ test('doctor names what is unsafe and what cannot be reached, and ends with 1', 
     expect.stringMatching(/^problem sms: smpp cannot be used/),
     'ok push: the sandbox keeps them: nothing leaves this machine',
     'ok chatapp: the sandbox keeps them: nothing leaves this machine',
+    'warning bounces: bounces are not read: they go to the sender of each email',
   ]);
   expect(unreachable.exitCode).toBe(1);
   expect(unreachable.lines[2]).toMatch(/^problem database: it cannot be reached: .*ECONNREFUSED/);
