@@ -137,7 +137,8 @@ function composeButton(button: TemplateButton, { examples }: WrittenTemplate) {
       if (name === undefined) return { type: 'URL', text: button.text, url: button.url };
       return {
         ...{ type: 'URL', text: button.text },
-        url: fillTemplateText(button.url, { [name]: '{{1}}' }),
+        // No value, of which the braces would be encoded: only the name is another.
+        url: button.url.replace(`{{${name}}}`, '{{1}}'),
         // The whole URL.
         example: [fillTemplateText(button.url, examples)],
       };
