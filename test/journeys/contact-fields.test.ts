@@ -135,7 +135,7 @@ test.each(contactFieldNames.filter((field) => contactFields[field].isIdentifier)
     expect(await listed(query(first[field]))).toMatchObject([first]);
     expect(await listed(query(second[field]))).toEqual([]);
     expect(await ask('POST', '/contacts', { [field]: first[field] }, 409)).toMatchObject({
-      message: `${field} is in use by another contact.`,
+      message: `${field} is in use by the contact ${id}.`,
     });
     expect(await importLines(writeRecord([field]), writeRecord([first[field]]))).toEqual([0, 0, 1, 0]);
   },

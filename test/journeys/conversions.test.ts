@@ -495,7 +495,19 @@ test('groups are listed page by page, to the last', async () => {
   }
 });
 
-test.each(['group_by=contact_id', 'group_by=', 'after=yesterday', 'limit=0', 'from=2026-11-01'])(
+test('a list with nothing for group_by is by campaign, as one without it', async () => {
+  const campaign = await aCampaign();
+  await click(campaign);
+  await order();
+  await credited();
+  const path = `/v1/events/${definition.id}/conversions`;
+  for (const query of ['', '?group_by=']) {
+    const { status, body } = await server.request<List<GroupRecord>>('GET', `${path}${query}`);
+    expect([status, body.data]).toMatchObject([200, [{ campaign_id: campaign.id, count: 1 }]]);
+  }
+});
+
+test.each(['group_by=contact_id', 'after=yesterday', 'limit=0', 'from=2026-11-01'])(
   'a list by %s is refused',
   async (query) => {
     const { status } = await server.request('GET', `/v1/events/${definition.id}/conversions?${query}`);

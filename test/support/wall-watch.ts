@@ -124,7 +124,6 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   senders_select_approved: claimed,
   messages_select_deliverable: claimed,
   messages_select_stopped: claimed,
-  'select job.position from unnest($1::uuid[], $2::uuid[], $3::integer[])': claimed,
   queue_settle: settled,
   'update delivery_queue q set crashed_at': settled,
   slices_settle: settled,
