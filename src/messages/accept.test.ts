@@ -18,7 +18,7 @@ import { useTestDatabase } from '../../test/support/test-database.ts';
 import { messageChannels } from '../../test/support/channels.ts';
 import { updateOrganization } from '../accounts/accounts.ts';
 import type { MessageChannels } from './channel.ts';
-import { PublicError } from '../platform/http/errors.ts';
+import { PublicError, validationError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import {
   type Database,
@@ -29,7 +29,7 @@ import {
 } from '../platform/postgres/database.ts';
 import { attachmentContext, type Acceptor, createAcceptor } from './accept.ts';
 import { prepareEmail } from '../email/send.ts';
-import { prepareSms } from '../sms/send.ts';
+import { prepareSms, type SmsRequest } from '../sms/send.ts';
 import type { Submission } from './submission.ts';
 
 let address: DatabaseAddress;
@@ -92,13 +92,21 @@ function prepare(request: Request): Submission | PublicError {
   const prepared =
     channel === 'email'
       ? prepareEmail({ ...common, template: null, body: emailBodyOf(body, `hello@${from.domain}`) })
-      : prepareSms({ ...common, body: smsBodyOf(body, from.sender) });
+      : prepareSmsOrRefuse(body, { ...common, body: smsBodyOf(body, from.sender) });
   if (body === 'refused') {
     expect(prepared).toBeInstanceOf(PublicError);
     return prepared;
   }
   if (prepared instanceof PublicError) throw prepared;
   return body === 'broken' ? { ...prepared, content: '{' } : prepared;
+}
+
+/**
+ * The rules of an SMS are those of its schema, and refuse it before there is a submission. Acceptance may be handed an
+ * error of any channel.
+ */
+function prepareSmsOrRefuse(body: Body, request: SmsRequest): Submission | PublicError {
+  return body === 'refused' ? new PublicError(validationError, 'A rule is broken.') : prepareSms(request);
 }
 
 function emailBodyOf(body: Body, from: string) {
@@ -129,7 +137,6 @@ function emailBodyOf(body: Body, from: string) {
 
 function smsBodyOf(body: Body, from: string) {
   const base = { from, to: '+4915112345678' };
-  if (body === 'refused') return { ...base, body: '{{empty}}', variables: { empty: '' } };
   if (body === 'long') return { ...base, body: `${'x'.repeat(2 * 153)}{{first}} and {{second}}` };
   return { ...base, body: body === 'attached' ? 'x'.repeat(161) : `This is ${body}.` };
 }

@@ -68,7 +68,7 @@ test('every value has a type, and every reference leads somewhere', () => {
     }
   }
   // What an event is told with is stored as it comes, whatever it is.
-  expect(untyped).toEqual(['EventPayload', 'ContactEvent.payload']);
+  expect(untyped).toEqual(['EventPayload{}', 'ContactEvent.payload']);
 });
 
 /** Objects without a word of what is in them are as untyped as values that may be anything. */

@@ -327,14 +327,16 @@ test('a body with more reports than may wait at once is taken as a whole', async
 
 test('a body holds its room until it is stored, and one for which there is none is refused and taken later', async () => {
   const peer = await startSkylarkPeer();
-  const roomBytes = 200_000;
+  // Room is taken in steps as a body arrives: two for one of this size, which leaves none for a second.
+  const bodyBytes = 200_000;
+  const heldBytes = 2 * 131_072;
   const server = await startTestServer({
     ...settingsOfSkylark(peer.url),
-    limits: { largeBodyBytesMax: roomBytes },
+    limits: { callbackBytesMax: 3 * 131_072 },
   });
   try {
     const post = async () => {
-      const body = JSON.stringify({ events: [{ event: 'delivered', id: 'sky-1' }] }).padEnd(roomBytes - 1);
+      const body = JSON.stringify({ events: [{ event: 'delivered', id: 'sky-1' }] }).padEnd(bodyBytes);
       const response = await fetch(`${server.url}/callbacks/skylark/events`, {
         method: 'POST',
         headers: { 'skylark-signature': signEvents(peer.key, body) },
@@ -352,7 +354,7 @@ test('a body holds its room until it is stored, and one for which there is none 
           rowsOf(server, `select from pg_locks where not granted and relation = 'provider_events'::regclass`),
         (waiting) => waiting.length === 1,
       );
-      expect(server.held()).toMatchObject({ largeBodyBytes: roomBytes - 1 });
+      expect(server.held()).toMatchObject({ callbackBytes: heldBytes, largeBodyBytes: 0 });
       expect(await post()).toBe(503);
     });
     expect(await Promise.all(posts)).toEqual([204]);
