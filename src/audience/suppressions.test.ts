@@ -97,6 +97,12 @@ describe('what the owner of an address says of it', () => {
     expect([await reasonLeft(), await lift()]).toEqual([null, false]);
   });
 
+  test('lifts nothing that the operator suppressed, if the owner had said nothing', async () => {
+    await suppress(address.address, 'operator');
+    await takeBack();
+    expect([await reasonLeft(), await lift()]).toEqual(['operator', true]);
+  });
+
   test('alone is taken back, and not lifted with what else suppresses the address', async () => {
     await suppress(address.address, 'unsubscribe');
     expect([await lift(), await reasonLeft()]).toEqual([false, 'unsubscribe']);

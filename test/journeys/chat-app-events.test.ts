@@ -244,6 +244,9 @@ test('what was said last counts, in whatever order it is told', async () => {
   await tell(said('START', personOf(number)));
   await allApplied();
   expect([await consentOf(contact), await mayBeSentTo(number)]).toEqual(['subscribed', true]);
+  await tell(said('STOP', personOf(number), { at: at(30) }));
+  await allApplied();
+  expect([await consentOf(contact), await mayBeSentTo(number)]).toEqual(['subscribed', true]);
 });
 
 test('a person who hides the number is found by the id that a status has told, also where it comes later', async () => {

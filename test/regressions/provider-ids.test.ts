@@ -27,6 +27,28 @@ const find = (organizationIds: (string | null)[]) =>
     organizationIds.map((organizationId) => ({ organizationId, providerMessageId })),
   );
 
+test('of two messages of an organization that were given an id at once, the later one has it', async () => {
+  const [own, other] = [newId(), newId()];
+  const [older, newer, others] = [aJob(own), aJob(own), aJob(other)];
+  for (const jobs of [
+    [newer, older, others],
+    [others, older, newer],
+  ]) {
+    await keepProviderIds(
+      database,
+      jobs.map((job) => ({ job, channel: 'chatapp', providerMessageId: 'at once' })),
+      new Date('2026-11-21T10:00:00Z'),
+    );
+    const asked = [own, other].map((organizationId) => ({ organizationId, providerMessageId: 'at once' }));
+    expect(await findByProviderIds(database, 'chatapp', asked)).toEqual(
+      new Map([
+        [0, newer],
+        [1, others],
+      ]),
+    );
+  }
+});
+
 test('an id stays that of the message of its organization, and of each the last one counts', async () => {
   const [own, other, third] = [newId(), newId(), newId()];
   const [before, mine, theirs] = [aJob(own), aJob(own), aJob(other)];

@@ -23,7 +23,7 @@ export function parseEndpoint(text: string): URL | null {
   if (!hasHttpsHost(text) || !URL.canParse(text)) return null;
   const url = new URL(text);
   const isPlain = url.username === '' && url.password === '' && url.hash === '';
-  return url.protocol === 'https:' && isPlain ? url : null;
+  return isPlain ? url : null;
 }
 
 /** `patterns` are as `isPushHostPattern` takes them. A port other than 443 is allowed where a pattern names it. */

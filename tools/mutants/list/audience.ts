@@ -31,7 +31,7 @@ export const audience: readonly Mutant[] = [
     from: "           and reason = 'unsubscribe' and ($5",
     to: '           and ($5',
     tests: ['src/audience/suppressions.test.ts'],
-    named: ' holds when he lifts his, and his when they take it back',
+    named: 'lifts nothing that the operator suppressed, if the owner had said nothing',
     harm: 'START lifts what the operator has suppressed',
   },
   {

@@ -7,7 +7,7 @@ export const channels: readonly Mutant[] = [
     from: "isAboutAddress ? words.replace(hostName, '') : words",
     to: 'words',
     tests: ['src/channels/email/replies.test.ts'],
-    named: 'in %j is %s',
+    named: 'antispam.host.example',
     harm: 'dead addresses at servers that are called after spam are never suppressed',
   },
   {

@@ -156,7 +156,7 @@ export const chatApp: readonly Mutant[] = [
     to: '',
     tests: [eventsJourney],
     named: 'what was said last counts, in whatever order it is told',
-    harm: 'an old START that comes late takes back a STOP',
+    harm: 'an old STOP that comes late takes back a START',
   },
   {
     file: 'src/chatapp/choices.ts',

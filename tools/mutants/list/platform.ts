@@ -56,7 +56,7 @@ export const platform: readonly Mutant[] = [
     from: '    room.release();\n    throw cause;',
     to: '    throw cause;',
     tests: ['test/regressions/unfinished-requests.test.ts'],
-    named: 'are left by their client in the middle',
+    named: 'come in pieces and are left by their client',
     harm: 'large bodies are refused for ever once enough clients have left in the middle of theirs',
   },
   {

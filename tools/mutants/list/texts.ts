@@ -158,8 +158,8 @@ export const texts: readonly Mutant[] = [
     file: 'src/messages/feedback/provider-ids.ts',
     from: 'order by channel, provider_message_id, organization_id, message_id desc',
     to: 'order by channel, provider_message_id, organization_id, message_id',
-    tests: ['test/journeys/sms-events.test.ts'],
-    named: 'is of the last text with its id, and of none if that went to another number',
+    tests: ['test/regressions/provider-ids.test.ts'],
+    named: 'of two messages of an organization that were given an id at once, the later one has it',
     harm: 'receipts are given to the older of two texts with one id that were written down at once',
   },
   {
