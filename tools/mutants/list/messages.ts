@@ -855,14 +855,6 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/counts-store.ts',
-    from: "order: ['id'],",
-    to: "order: ['message_id'],",
-    tests: ['src/messages/recipients/counts.test.ts'],
-    named: 'an organization whose slices change without end',
-    harm: 'a campaign is not counted, and never ends, while there are changes of others in front of its own',
-  },
-  {
-    file: 'src/messages/recipients/counts-store.ts',
     from: 'order by organization_id, message_id, slice, id\n',
     to: 'order by organization_id, message_id, slice, id desc\n',
     tests: ['src/messages/recipients/counts.test.ts'],

@@ -746,14 +746,6 @@ export const push: readonly Mutant[] = [
     harm: 'Apple is sent a name of this network, and refuses every push',
   },
   {
-    file: 'src/channels/push/providers/direct/definition.ts',
-    from: "setting !== '' || chooseVapidSubject('', publicUrl) !== null",
-    to: 'chooseVapidSubject(setting, publicUrl) !== null',
-    tests: ['src/roles/providers/push.test.ts'],
-    named: 'they say nothing where',
-    harm: 'a typing error in a setting ends the doctor, which was to find it',
-  },
-  {
     file: 'src/push/delivery.ts',
     from: "if (reach === undefined) return { kind: 'outcome', outcome: unknownReach, facts };",
     to: "if (reach === undefined) return { kind: 'dropped', reason: 'no_address', facts };",

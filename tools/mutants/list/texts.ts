@@ -150,8 +150,8 @@ export const texts: readonly Mutant[] = [
     file: 'src/messages/feedback/provider-ids.ts',
     from: 'do update\n   set message_id = excluded.message_id, ordinal = excluded.ordinal, created_at = excluded.created_at`',
     to: 'do nothing`',
-    tests: ['test/journeys/sms-events.test.ts'],
-    named: 'is of the last text with its id, and of none if that went to another number',
+    tests: ['test/regressions/provider-ids.test.ts'],
+    named: 'an id stays that of the message of its organization, and of each the last one counts',
     harm: 'receipts are given to the older of two texts with one id',
   },
   {

@@ -22,7 +22,7 @@ export const direct = definePushProvider({
   readSettings: ({ POSTILLION_VAPID_SUBJECT: setting }) => chooseVapidSubject(setting, null),
   findShortcoming: ({ POSTILLION_VAPID_SUBJECT: setting }, publicUrl) =>
     Promise.resolve(
-      setting !== '' || chooseVapidSubject('', publicUrl) !== null
+      chooseVapidSubject(setting, publicUrl) !== null
         ? null
         : {
             found: 'Safari gets no pushes, since Apple wants to know who sends them',
