@@ -1,6 +1,7 @@
 import { QuoteType, Tokenizer } from 'htmlparser2';
 import { compileText } from '../placeholders.ts';
 import { isShownAddress, shownAddressLengthMax } from './shown-address.ts';
+import { parseUrl } from '../../platform/url.ts';
 
 /**
  * Tracking of clicks and opens. A link of a tracked email leads to this installation, which remembers the click
@@ -230,7 +231,8 @@ const addressLengthMax = 16_384;
  * anywhere but to a web server.
  */
 export function readWebAddress(text: string): string | null {
-  if (text.length > addressLengthMax || !URL.canParse(text)) return null;
-  const { protocol, href } = new URL(text);
+  const url = text.length > addressLengthMax ? null : parseUrl(text);
+  if (url === null) return null;
+  const { protocol, href } = url;
   return (protocol === 'http:' || protocol === 'https:') && /^[!-~]+$/.test(href) ? href : null;
 }
