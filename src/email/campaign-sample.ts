@@ -16,6 +16,7 @@ import type { ThreadTask } from '../platform/http/body-threads.ts';
 import { linkPaths } from './tracking/personal-copy.ts';
 import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
 import type { Submission } from '../messages/messages.ts';
+import { parseUrl } from '../platform/url.ts';
 import type { PreparedMessage, Sample, SampleCopy, TestCopy } from '../campaigns/campaigns.ts';
 
 /** Sample copies of an email campaign, before it is sent. */
@@ -133,8 +134,9 @@ export function hasUnsubscribeLink({ html, text }: { html: string | null; text: 
 }
 
 function findLinkWarnings(link: string): string[] {
-  if (!URL.canParse(link)) return [`A link leads to no address: ${link}`];
-  const { protocol, hostname } = new URL(link);
+  const url = parseUrl(link);
+  if (url === null) return [`A link leads to no address: ${link}`];
+  const { protocol, hostname } = url;
   if (isOwnMachine(hostname)) return [`A link leads to the reader's own machine: ${link}`];
   return protocol === 'http:' ? [`A link leads to a page without encryption: ${link}`] : [];
 }

@@ -3,6 +3,7 @@ import { contactReferenceFields } from '../audience/audience.ts';
 import { hasHttpsHost } from '../channels/push/endpoint.ts';
 import { pushPlatforms, pushPriorities } from '../channels/push/notification.ts';
 import { instant, literals, optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
+import { parseUrl } from '../platform/url.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
 /** Text formats of this room's schemas, to be handed to `createValidation`. */
@@ -12,7 +13,7 @@ export const pushFormats: Record<'https-url', TextFormat> = {
 
 /** Devices fetch it, and show nothing that comes without TLS. */
 export function isHttpsUrl(text: string): boolean {
-  return !/\s/.test(text) && hasHttpsHost(text) && URL.canParse(text);
+  return !/\s/.test(text) && hasHttpsHost(text) && parseUrl(text) !== null;
 }
 
 export const orNull = <Schema extends TSchema>(schema: Schema) => Type.Union([schema, Type.Null()]);
