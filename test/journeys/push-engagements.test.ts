@@ -407,9 +407,13 @@ test('segments follow what devices report', async () => {
       (rows) => rows.length === 0,
     );
   await ready();
+  // What reads messages is computed once more after a minute.
   clock.putForward(61_000);
   await rowsOf(server, `select pg_notify('postillion_segments', '')`);
-  await ready();
+  await eventually(
+    () => rowsOf(server, `select from segments where compute_at <= '${timeAt(0)}'`),
+    (rows) => rows.length === 0,
+  );
   const members = async (action: string) => {
     const path = `/v1/contacts?segment_id=${ids[action]!}&limit=100`;
     const { body } = await server.request<{ data: { id: string }[] }>('GET', path);
