@@ -27,6 +27,8 @@ export {
 export {
   findConsent,
   findConsentHolder,
+  hasOptedInSince,
+  hearOptOut,
   leaveList,
   optIn,
   optOut,

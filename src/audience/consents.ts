@@ -13,6 +13,8 @@ import {
   addSuppressions,
   type AddressOnChannel,
   findOptOuts,
+  noteGrants,
+  readGrant,
   type SuppressedAddress,
   takeBackOptOut,
 } from './suppressions.ts';
@@ -168,6 +170,37 @@ export async function optOut(
       });
 }
 
+/** What holds where a provider refuses what it was given at `sentAt`, or just now, since the owner had opted out by then. */
+export type HeardOptOut = { scope: SuppressionScope; sentAt: Date | null };
+
+/**
+ * A provider says that the owner of an address had opted out before a message was handed off. What the owner, or the
+ * organization for them, has said since then takes it back before it is heard: reports come late.
+ */
+export async function hearOptOut(
+  transaction: Transaction,
+  tools: OptOutTools,
+  channel: AddressedChannel,
+  address: SuppressedAddress,
+  { scope, sentAt }: HeardOptOut,
+): Promise<ConsentOutcome> {
+  if (sentAt !== null && (await hasOptedInSince(transaction, tools, channel, address, sentAt)))
+    return 'unchanged';
+  return optOut(transaction, tools, channel, address, { scope, ...(sentAt !== null && { at: sentAt }) });
+}
+
+/** Whether the last that was said for an address is that its owner wants messages again, and not before then. */
+export async function hasOptedInSince(
+  transaction: Transaction,
+  tools: Pick<OptOutTools, 'clock' | 'secrets'>,
+  channel: AddressedChannel,
+  address: SuppressedAddress,
+  since: Date,
+): Promise<boolean> {
+  const grant = await readGrant(transaction, tools, channel, address);
+  return grant !== null && grant.grantedAt >= since;
+}
+
 /**
  * The owner of an address wants everything again. The contact that has it is subscribed, unless an opt-out is left that was
  * said after `saidUntil`.
@@ -180,6 +213,10 @@ export async function optIn(
   { saidUntil = null }: { saidUntil?: Date | null } = {},
 ): Promise<{ contact: ConsentOutcome; hadOptedOut: boolean }> {
   const hadOptedOut = await takeBackOptOut(transaction, tools, channel, address, { saidUntil });
+  await noteGrants(transaction, tools, [{ ...address, channel }], {
+    apiKeyId: null,
+    grantedAt: saidUntil ?? now(tools.clock),
+  });
   const isLeft = (await findOptOuts(transaction, tools, [{ ...address, channel }])).size > 0;
   const holder = isLeft ? null : await lockHolder(transaction, channel, address);
   const contact =

@@ -254,9 +254,10 @@ export async function deleteOptOut(
   return rows.length > 0;
 }
 
+/** `apiKeyId` is null where no request said so. */
 export type ConsentGrant = { apiKeyId: string | null; grantedAt: Date };
 
-/** Only the last one is kept. */
+/** Only the last one is kept; they may be heard of in any order. */
 export async function upsertGrants(
   connection: Connection,
   keys: readonly SuppressionKey[],
@@ -269,7 +270,8 @@ export async function upsertGrants(
        from unnest($1::uuid[], $2::text[], $3::text[]) as granted (organization_id, channel, address_hash)
        order by organization_id, channel, address_hash
        on conflict (organization_id, channel, address_hash) do update
-       set api_key_id = excluded.api_key_id, granted_at = excluded.granted_at`,
+       set api_key_id = excluded.api_key_id, granted_at = excluded.granted_at
+       where excluded.granted_at >= consent_grants.granted_at`,
     ),
     [...keyColumns(keys), apiKeyId, grantedAt],
   );

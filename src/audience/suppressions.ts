@@ -94,7 +94,7 @@ export async function takeBackOptOut(
   return store.deleteOptOut(connection, keyOf(tools, channel, address), { scope, saidUntil });
 }
 
-/** Notes that a consent was given for these addresses by a request with an API key. */
+/** Notes that a consent was given for these addresses: by a request with an API key, or by their owners or the operator. */
 export async function noteGrants(
   connection: Connection,
   tools: SuppressionTools,
@@ -105,7 +105,7 @@ export async function noteGrants(
   await store.upsertGrants(connection, keysOf(tools, addresses), grant);
 }
 
-/** The last consent that was given for the address by a request; null if there was none. */
+/** The last consent that was given for the address; null if there was none. */
 export async function readGrant(
   connection: Connection,
   tools: SuppressionTools,

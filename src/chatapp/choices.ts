@@ -1,5 +1,6 @@
 import {
   findOptOuts,
+  hasOptedInSince,
   hasOptedOutOfChannel,
   optIn,
   optOut,
@@ -87,15 +88,20 @@ async function withdraw(
 
 type Address = { organizationId: string; address: string };
 
-/** As a refusal says that a person has done at some time. Behind the wall of the organization. */
+/**
+ * As the refusal of a message that was sent at `sentAt`, or just now, says that a person has done before: what the person, or
+ * the organization for them, has said since then stands. Behind the wall of the organization.
+ */
 export async function stopMarketing(
   transaction: Transaction,
   tools: ChoiceTools,
-  number: Address,
+  { sentAt, ...number }: Address & { sentAt: Date | null },
 ): Promise<boolean> {
-  const at = now(tools.clock);
+  const at = sentAt ?? now(tools.clock);
   const choice: Choice = { ...number, subject: 'marketing', choice: 'stop', at };
   const before = await lockChoice(transaction, choice);
+  if (before !== null && before.chosen_at >= at) return false;
+  if (sentAt !== null && (await hasOptedInSince(transaction, tools, 'chatapp', number, sentAt))) return false;
   return withdraw(transaction, tools, choice, before?.withdrew_consent ?? false);
 }
 

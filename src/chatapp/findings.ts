@@ -8,7 +8,7 @@ import {
   noteVerdicts,
   type TemplateVerdict,
 } from '../chat-templates/chat-templates.ts';
-import type { Finding } from '../messages/messages.ts';
+import { type Finding, latestOfEach } from '../messages/messages.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { NewId } from '../platform/ids.ts';
@@ -114,15 +114,10 @@ async function stopFor(
   tools: ChoiceTools,
   found: readonly Found[],
 ): Promise<boolean> {
-  const stopped = new Set(
-    found.flatMap(({ addressKey, finding: { finding } }) =>
-      finding?.kind === 'stopped_marketing' ? [addressKey] : [],
-    ),
-  );
+  const stopped = found.filter(({ finding: { finding } }) => finding?.kind === 'stopped_marketing');
   let hasChanged = false;
-  for (const address of [...stopped].sort()) {
-    const organizationId = found[0]?.organizationId ?? '';
-    if (await stopMarketing(transaction, tools, { organizationId, address })) hasChanged = true;
+  for (const { organizationId, addressKey: address, sentAt } of latestOfEach(stopped)) {
+    if (await stopMarketing(transaction, tools, { organizationId, address, sentAt })) hasChanged = true;
   }
   return hasChanged;
 }

@@ -131,8 +131,11 @@ export type AddressJudgement = {
 
 export type FindingTools = { clock: Clock; newId: NewId; secrets: Secrets };
 
-/** `finding` is what the channel's own delivery gave, or what came with a report. */
-export type Finding = RecipientKey & { addressKey: string; finding: unknown };
+/**
+ * `finding` is what the channel's own delivery gave, or what came with a report. `sentAt`: when a report's message was handed
+ * off, which may be long ago; null for an answer, and for a report that came before the outcome of its hand-off was written.
+ */
+export type Finding = RecipientKey & { addressKey: string; sentAt: Date | null; finding: unknown };
 
 /** Who must not be written to on this channel, in addition to what all channels check. */
 export type ChannelObjections = {

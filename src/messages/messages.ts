@@ -29,6 +29,7 @@ export {
   type Refusal,
   smallContentBytesMax,
 } from './channel.ts';
+export { latestOfEach } from './latest-findings.ts';
 export { type Delivery, type DeliveryTools, startDelivery } from './delivery/deliver.ts';
 export { giveUpAllSetAside, type GivenUp, retrySetAside, type SetAsideTools } from './delivery/set-aside.ts';
 export {

@@ -127,7 +127,7 @@ async function runSuppressionShow(
       },
       grant === null
         ? `${address} is not suppressed.`
-        : `${address} is not suppressed: a request with the API key ${grant.apiKeyId} said on ${grant.grantedAt.toISOString()} that its owner wants messages again.`,
+        : `${address} is not suppressed: ${grant.apiKeyId === null ? 'its owner, or the operator,' : `a request with the API key ${grant.apiKeyId}`} said on ${grant.grantedAt.toISOString()} that messages are wanted again.`,
     );
   }
   const what = found.scope === 'marketing' ? 'opted out of campaigns' : 'suppressed';

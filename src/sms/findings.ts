@@ -1,6 +1,6 @@
-import { optOut } from '../audience/audience.ts';
+import { hearOptOut } from '../audience/audience.ts';
 import type { SmsFinding } from '../channels/sms/sms.ts';
-import type { Finding, FindingTools } from '../messages/messages.ts';
+import { type Finding, type FindingTools, latestOfEach } from '../messages/messages.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 
@@ -20,9 +20,9 @@ export async function keepSmsFindings(
   let haveContactsChanged = false;
   for (const [organizationId, own] of groups) {
     await transaction.asOrganizations([organizationId], async () => {
-      for (const address of [...new Set(own.map(({ addressKey }) => addressKey))].sort()) {
+      for (const { addressKey: address, sentAt } of latestOfEach(own)) {
         const number = { organizationId, address };
-        const contact = await optOut(transaction, tools, 'sms', number, { scope: 'channel' });
+        const contact = await hearOptOut(transaction, tools, 'sms', number, { scope: 'channel', sentAt });
         haveContactsChanged ||= contact === 'changed';
       }
     });

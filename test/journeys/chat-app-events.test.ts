@@ -324,6 +324,59 @@ test('a refusal because the person stopped marketing withdraws consent, of this 
   expect((await readChatApp(server, id)).error).toMatchObject({ code: 'blocked' });
 });
 
+/** Its outcome is written, so that it is known when that was. */
+async function aHandedOffMessage(number: string): Promise<string> {
+  const id = await aSentMessage(number);
+  await rowsOf(
+    server,
+    'update recipients set handed_off_at = $3 where organization_id = $1 and message_id = $2',
+    [server.organizationId, id, now(clock)],
+  );
+  return id;
+}
+
+test.each(['START', 'the setting in the app', 'a consent by the API'])(
+  'a refusal of a message from before %s withdraws nothing, and that of a later one does',
+  async (way) => {
+    const number = aNumber();
+    const contact = await aContact(number);
+    await tell(prefers('stop', personOf(number)));
+    await allApplied();
+    const refuse = async (id: string) => {
+      await tell(statusOf(id, 'failed', { finding: { kind: 'stopped_marketing' } }));
+      await allApplied();
+    };
+    const older = await aHandedOffMessage(number);
+    clock.putForward(1_000);
+    if (way === 'START') await tell(said('START', personOf(number)));
+    else if (way === 'the setting in the app') await tell(prefers('resume', personOf(number)));
+    else await server.request('PATCH', `/v1/contacts/${contact}`, { consent: { chatapp: 'subscribed' } });
+    await allApplied();
+    expect(await consentOf(contact)).toBe('subscribed');
+    await refuse(older);
+    expect(await consentOf(contact)).toBe('subscribed');
+
+    clock.putForward(1_000);
+    await refuse(await aHandedOffMessage(number));
+    expect(await consentOf(contact)).toBe('unsubscribed');
+  },
+);
+
+test('a person who resumed after a message that is refused late has resumed', async () => {
+  const number = aNumber();
+  const contact = await aContact(number);
+  const id = await aHandedOffMessage(number);
+  clock.putForward(1_000);
+  const resumedAt = now(clock);
+  clock.putForward(1_000);
+  await tell(statusOf(id, 'failed', { finding: { kind: 'stopped_marketing' } }));
+  await allApplied();
+  expect(await consentOf(contact)).toBe('unsubscribed');
+  await tell(prefers('resume', personOf(number), resumedAt));
+  await allApplied();
+  expect(await consentOf(contact)).toBe('subscribed');
+});
+
 test('a report that a template was paused stops it', async () => {
   const { id } = await addChatTemplate(server, { content: written('Hello') });
   const message = await sendChatApp(server, { to: aNumber(), template_id: id });

@@ -343,6 +343,43 @@ describe('a number that Twilio writes to no more', () => {
     expect(requests).toHaveLength(1);
   });
 
+  test.each([
+    ['their START', '+491701234604'],
+    ['a consent by the API', '+491701234605'],
+  ])(
+    'is not opted out again by a status of a text from before %s, but by one of a later text',
+    async (way, number) => {
+      const { body: contact } = await server.request<{ id: string }>('POST', '/v1/contacts', {
+        phone_number: number,
+        consent: { sms: 'unsubscribed' },
+      });
+      await rowsOf(server, 'delete from suppressions where organization_id = $1 and address = $2', [
+        server.organizationId,
+        number,
+      ]);
+      const fail = async ({ path }: { path: string }) => {
+        await call(path, statusForm('failed', { ErrorCode: '21610', To: number }));
+        await whenApplied();
+      };
+      const older = await sendOne({ to: number });
+      if (way === 'their START') {
+        const inbound = { MessageSid: sidOf(4_712), AccountSid: accountSid, To: '+14155550100' };
+        await call('/callbacks/twilio/inbound', { ...inbound, From: number, Body: 'START' });
+        await whenApplied();
+      } else await server.request('PATCH', `/v1/contacts/${contact.id}`, { consent: { sms: 'subscribed' } });
+      await fail(older);
+      expect(await suppressionsOf(number)).toEqual([]);
+      const { body } = await server.request<{ consent: { sms: string } }>(
+        'GET',
+        `/v1/contacts/${contact.id}`,
+      );
+      expect(body.consent.sms).toBe('subscribed');
+
+      await fail(await sendOne({ to: number }));
+      expect(await suppressionsOf(number)).toHaveLength(1);
+    },
+  );
+
   test('for another reason has said nothing', async () => {
     const { id, path } = await sendOne({ to: '+491701234603' });
     await call(path, statusForm('undelivered', { ErrorCode: '30004', To: '+491701234603' }));

@@ -260,6 +260,7 @@ async function keepFindings(
       messageId: job.messageId,
       ordinal: job.ordinal,
       addressKey: job.addressKey,
+      sentAt: null,
       finding,
     }));
     const isNews = await channel.keepFindings?.(tools, transaction, findings);

@@ -127,14 +127,14 @@ async function applyTogether(
 ): Promise<Taken> {
   const done = await tools.database.transaction(async (transaction) => {
     const events = await takeDue(transaction, tools, channel, eventsMax);
-    const { jobs, named, foreign, addressKeys } = await findJobs(transaction, tools, channel, events);
+    const { jobs, named, foreign, recipients } = await findJobs(transaction, tools, channel, events);
     const reports = events.flatMap((event) => {
       const job = jobs.get(event);
       return job === undefined ? [] : [toReport(channel, job, event.report)];
     });
     const areContactsTold =
       reports.length > 0 && (await applyReportsWithin(transaction, tools, channel, reports));
-    const findings = listFindings(events, jobs, addressKeys);
+    const findings = listFindings(events, jobs, recipients);
     const areOthersTold =
       findings.length > 0 && (await channel.keepFindings?.(tools, transaction, findings)) === true;
     await keepProviderIds(transaction, named, now(tools.clock));
@@ -193,17 +193,19 @@ async function findJobs(
   }
   const foreign = dropForeign(tools, jobs);
   const own = new Set(jobs.values());
-  const addressKeys = await dropStrangers(transaction, channel, jobs);
-  return { jobs, named: named.filter(({ job }) => own.has(job)), foreign, addressKeys };
+  const recipients = await dropStrangers(transaction, channel, jobs);
+  return { jobs, named: named.filter(({ job }) => own.has(job)), foreign, recipients };
 }
+
+type ReportedRecipients = ReadonlyMap<string, { addressKey: string; handedOffAt: Date | null }>;
 
 type FoundJobs = {
   jobs: Map<store.ProviderEvent, RecipientKey>;
   named: ProviderId[];
   /** They speak of messages of another organization, and are not looked at again. */
   foreign: ReadonlySet<store.ProviderEvent>;
-  /** By `textOfKey`. */
-  addressKeys: ReadonlyMap<string, string>;
+  /** By `textOfKey`, as they were before the reports. */
+  recipients: ReportedRecipients;
 };
 
 /** Whoever has an account of their own at the provider may say nothing of what others have sent. */
@@ -229,14 +231,14 @@ function dropForeign(
 function listFindings(
   events: readonly store.ProviderEvent[],
   jobs: ReadonlyMap<store.ProviderEvent, RecipientKey>,
-  addressKeys: ReadonlyMap<string, string>,
+  recipients: ReportedRecipients,
 ): Finding[] {
   return events.flatMap((event) => {
     const job = jobs.get(event);
-    const addressKey = job && addressKeys.get(textOfKey(job));
-    return event.finding === null || job === undefined || addressKey === undefined
-      ? []
-      : [{ ...job, addressKey, finding: event.finding }];
+    const recipient = job && recipients.get(textOfKey(job));
+    if (event.finding === null || job === undefined || recipient === undefined) return [];
+    const { addressKey, handedOffAt: sentAt } = recipient;
+    return [{ ...job, addressKey, sentAt, finding: event.finding }];
   });
 }
 
@@ -285,18 +287,19 @@ async function dropStrangers(
   transaction: Transaction,
   { reports: { isSameAddress } }: MessageChannel,
   jobs: Map<store.ProviderEvent, RecipientKey>,
-): Promise<Map<string, string>> {
+): Promise<ReportedRecipients> {
   const organizationIds = [...new Set([...jobs.values()].map(({ organizationId }) => organizationId))];
-  const recipients = await transaction.asOrganizations(organizationIds, () =>
+  const found = await transaction.asOrganizations(organizationIds, () =>
     findAddressKeys(transaction, [...jobs.values()]),
   );
-  const addressKeys = new Map(recipients.map((recipient) => [textOfKey(recipient), recipient.addressKey]));
+  const recipients = new Map(found.map((recipient) => [textOfKey(recipient), recipient]));
   for (const [event, job] of jobs) {
-    const addressKey = addressKeys.get(textOfKey(job));
+    const recipient = recipients.get(textOfKey(job));
     const { to } = event.report;
-    if (addressKey !== undefined && to !== null && !isSameAddress(addressKey, to)) jobs.delete(event);
+    if (recipient !== undefined && to !== null && !isSameAddress(recipient.addressKey, to))
+      jobs.delete(event);
   }
-  return addressKeys;
+  return recipients;
 }
 
 async function findInto(

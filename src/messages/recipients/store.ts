@@ -128,25 +128,30 @@ export async function raiseStatuses(
   return rows.map(toChanged);
 }
 
-/** The normalised addresses of recipients, for suppressing them. */
+/** The normalised addresses of recipients, for suppressing them, and when they were handed off. */
 export async function findAddressKeys(
   connection: Connection,
   jobs: readonly RecipientKey[],
-): Promise<(RecipientKey & { addressKey: string })[]> {
+): Promise<(RecipientKey & { addressKey: string; handedOffAt: Date | null })[]> {
   const rows = await connection.rows(
     unpreparedStatement<{
       organization_id: string;
       message_id: string;
       ordinal: number;
       address_key: string;
+      handed_off_at: Date | null;
     }>(
-      `select r.organization_id, r.message_id, r.ordinal, r.address_key
+      `select r.organization_id, r.message_id, r.ordinal, r.address_key, r.handed_off_at
        from unnest($1::uuid[], $2::uuid[], $3::integer[]) as job (organization_id, message_id, ordinal)
        join recipients r on ${hasKeyOf('r', 'job', recipientKey)}`,
     ),
     keyColumns(jobs),
   );
-  return rows.map((row) => ({ ...toKey(row), addressKey: row.address_key }));
+  return rows.map((row) => ({
+    ...toKey(row),
+    addressKey: row.address_key,
+    handedOffAt: row.handed_off_at,
+  }));
 }
 
 /**
