@@ -22,7 +22,7 @@ const { values: options } = parseArgs({
 });
 
 const files = {
-  'openapi.json': `${JSON.stringify(describeApi(), null, 2)}\n`,
+  'openapi.json': describeInLines(describeApi()),
   'docs/settings.md': await format('docs/settings.md', settingsPage()),
   '.env.example': environmentExample(),
 };
@@ -42,6 +42,18 @@ for (const [name, text] of Object.entries(files)) {
 if (options.check && stale.length > 0) {
   process.stderr.write(`Not up to date: ${stale.join(', ')}. Run "npm run generate" and commit them.\n`);
   process.exitCode = 1;
+}
+
+/** Each operation and each component on a line of its own, so that a change shows what it changed. */
+function describeInLines(document) {
+  const { paths, components, ...rest } = document;
+  const members = (object, write) =>
+    `{\n${Object.entries(object)
+      .map(([name, value]) => `${JSON.stringify(name)}:${write(value)}`)
+      .join(',\n')}\n}`;
+  const groups = (object) => members(object, (group) => members(group, JSON.stringify));
+  const head = JSON.stringify(rest).slice(0, -1);
+  return `${head},\n"paths":${groups(paths)},\n"components":${groups(components)}}\n`;
 }
 
 /** As `npm run format` would leave it. */

@@ -65,7 +65,7 @@ test('/docs may run its own script alone, be framed by nobody, and load nothing'
 
 test('every operation has a place of its own on the page, with its path and its scope', () => {
   const document = describeApi();
-  const { html } = renderDocumentation(document);
+  const { html } = renderDocumentation(document, {});
   for (const [path, methods] of Object.entries(document.paths)) {
     for (const operation of Object.values(methods)) {
       expect(html).toContain(`<article id="${operation.operationId}">`);
@@ -103,6 +103,7 @@ test('a field inside of a list or of a nullable object is shown by its path, and
       examples: {},
       schemas: {},
     }),
+    {},
   );
   expect(html).toContain(
     '<tr><td><code>pots[].size</code> <span class="required">required</span></td><td>integer</td><td>At least 1, at most 9.</td></tr>',
@@ -126,25 +127,21 @@ test('what a description or an example holds is text on the page, and nothing el
     success: { statusCode: 200, schema: Type.Object({}), when: evil },
     handle: () => Promise.resolve(json({})),
   });
+  const examples = {
+    createX: [
+      { title: evil, path: '/v1/x', body: { text: `it's ${evil}` }, status: 200, answer: { [evil]: evil } },
+    ],
+  };
   const { html } = renderDocumentation(
     describeRoutes([route], {
       title: evil,
       version: evil,
       description: evil,
       tags: [{ name: evil, description: evil }],
-      examples: {
-        createX: [
-          {
-            title: evil,
-            path: '/v1/x',
-            body: { text: `it's ${evil}` },
-            status: 200,
-            answer: { [evil]: evil },
-          },
-        ],
-      },
+      examples,
       schemas: {},
     }),
+    examples,
   );
   expect(html).not.toContain('<img');
   // A quote would end the body of the curl command.
@@ -152,7 +149,7 @@ test('what a description or an example holds is text on the page, and nothing el
 });
 
 test('no value of the page is of any type', () => {
-  const { html } = renderDocumentation(describeApi());
+  const { html } = renderDocumentation(describeApi(), {});
   const types = [...html.matchAll(/<tr><td>.*?<\/td><td>(.*?)<\/td>/g)].map(([, type]) => type);
   expect(types.length).toBeGreaterThan(300);
   expect(
@@ -163,7 +160,7 @@ test('no value of the page is of any type', () => {
 });
 
 test('every link within the page leads somewhere', () => {
-  const { html } = renderDocumentation(describeApi());
+  const { html } = renderDocumentation(describeApi(), {});
   const anchors = new Set([...html.matchAll(/ id="([^"]+)"/g)].map(([, id]) => id));
   const targets = [...html.matchAll(/href="#([^"]+)"/g)].map(([, id]) => id);
   expect(targets.filter((id) => !anchors.has(id))).toEqual([]);

@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { projectDirectory } from '../config.ts';
 import { type ConstantContent, createConstantContent } from '../platform/http/constant-content.ts';
-import type { OpenApiDocument } from '../platform/http/openapi.ts';
+import type { ApiInfo, OpenApiDocument } from '../platform/http/openapi.ts';
 import type { WebPage } from '../platform/http/route.ts';
 import { type RenderedDocumentation, renderDocumentation } from './page.ts';
 import { type FittedPage, fitNavigation, type IsSandboxOpen } from './start-page.ts';
@@ -55,8 +55,12 @@ type Documentation = Omit<RenderedDocumentation, 'html'> & {
 };
 
 async function loadDocumentation(): Promise<Documentation> {
-  const text = await readFile(path.join(projectDirectory, 'openapi.json'), 'utf8');
-  // Generated from our own types, and compared with them before every release.
-  const { html, ...hashes } = renderDocumentation(JSON.parse(text) as OpenApiDocument);
+  const read = (file: string) => readFile(path.join(projectDirectory, file), 'utf8');
+  const [text, examples] = await Promise.all([read('openapi.json'), read('docs/api-examples.json')]);
+  // Both are made from the program, and compared with it before every release.
+  const { html, ...hashes } = renderDocumentation(
+    JSON.parse(text) as OpenApiDocument,
+    JSON.parse(examples) as ApiInfo['examples'],
+  );
   return { description: createConstantContent(text), fitted: fitNavigation(html), ...hashes };
 }

@@ -2,6 +2,8 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type {
+  ApiInfo,
+  Example,
   OpenApiDocument,
   OpenApiOperation,
   OpenApiParameter,
@@ -21,8 +23,12 @@ import { baseStyle } from '../platform/http/page-response.ts';
 /** What a Content-Security-Policy calls the page's own style sheet and script: `sha256-…`. */
 export type RenderedDocumentation = { html: string; styleHash: string; scriptHash: string };
 
-export function renderDocumentation(document: OpenApiDocument): RenderedDocumentation {
-  const operations = listOperations(document);
+/** `examples` are the requests that were recorded, by the id of their operation, with their answers. */
+export function renderDocumentation(
+  document: OpenApiDocument,
+  examples: ApiInfo['examples'],
+): RenderedDocumentation {
+  const operations = listOperations(document, examples);
   const { title, version, description } = document.info;
   const script = readFileSync(path.join(import.meta.dirname, 'page-script.js'), 'utf8');
   const schemas = Object.entries(document.components.schemas).filter(([name]) => name !== 'Error');
@@ -60,8 +66,13 @@ ${document.tags.map((tag) => renderTag(tag, operations, document)).join('\n')}
 <section id="errors">
 <h2>Errors</h2>
 ${renderProse(stringOf(document.components.schemas.Error?.description))}
-<h3>Form</h3>
 ${renderFields(document.components.schemas.Error ?? {})}
+${Object.entries(document.components.responses)
+  .map(
+    ([name, response]) =>
+      `<h3>${escapeHtml(name.replaceAll('_', ' '))}</h3>\n${renderProse(response.description)}`,
+  )
+  .join('\n')}
 </section>
 <section id="schemas">
 <h2>Schemas</h2>
@@ -94,14 +105,15 @@ ${forms.length > 0 ? `<p>One of these forms:</p>\n${forms.join('\n')}` : values 
 </article>`;
 }
 
-type PlacedOperation = OpenApiOperation & { method: string; path: string };
+type PlacedOperation = OpenApiOperation & { method: string; path: string; examples: readonly Example[] };
 
-function listOperations(document: OpenApiDocument): PlacedOperation[] {
+function listOperations(document: OpenApiDocument, examples: ApiInfo['examples']): PlacedOperation[] {
   return Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, operation]) => ({
       ...operation,
       method: method.toUpperCase(),
       path,
+      examples: examples[operation.operationId] ?? [],
     })),
   );
 }
@@ -148,10 +160,10 @@ function renderOperation(operation: PlacedOperation, document: OpenApiDocument):
 <p class="endpoint"><span class="method ${method.toLowerCase()}">${method}</span> <code>${escapeHtml(path)}</code></p>
 ${renderProse(description)}
 <p class="scope">${renderSecurity(operation)}</p>
-${renderParameters(parameters)}
+${renderParameters(parameters.map((parameter) => resolveParameter(parameter, document)))}
 ${requestBody === undefined ? '' : `<h4>Body</h4>\n${renderBody(requestBody.content['application/json'].schema, document)}`}
 <h4>Example</h4>
-${renderCode(renderCurl(operation))}
+${renderCode(renderCurl(operation, document))}
 <h4>Answers</h4>
 ${renderResponses(operation, document)}
 </article>`;
@@ -170,13 +182,8 @@ function renderCode(text: string): string {
   return `<div class="code"><button type="button" class="copy" hidden>Copy</button><pre tabindex="0"><code>${escapeHtml(text)}</code></pre></div>`;
 }
 
-function renderExamples({ content }: OpenApiResponse): string {
-  return Object.entries(content['application/json'].examples ?? {})
-    .map(
-      ([name, { summary = name, value }]) =>
-        `<details><summary>${escapeHtml(summary)}</summary>\n${renderCode(JSON.stringify(value, null, 2))}\n</details>`,
-    )
-    .join('\n');
+function renderExample(title: string, value: unknown): string {
+  return `<details><summary>${escapeHtml(title)}</summary>\n${renderCode(JSON.stringify(value, null, 2))}\n</details>`;
 }
 
 function renderParameters(parameters: readonly OpenApiParameter[]): string {
@@ -193,15 +200,34 @@ function renderParameters(parameters: readonly OpenApiParameter[]): string {
 }
 
 function renderResponses(operation: PlacedOperation, document: OpenApiDocument): string {
+  const statuses = Object.keys(operation.responses);
+  const statusOf = ({ status }: Example) => (statuses.includes(String(status)) ? String(status) : 'default');
   return Object.entries(operation.responses)
     .map(([status, given]) => {
-      const response = resolveResponse(given, document);
-      const schema = response.content['application/json'].schema;
-      const isSuccess = status.startsWith('2');
-      const fields = isSuccess ? `<p>${describeType(schema)}</p>` : '';
-      return `<div class="answer"><p class="status ${isSuccess ? 'good' : 'bad'}">${status}</p><div>${renderProse(response.description)}${fields}${renderExamples(response)}</div></div>`;
+      const about = renderMeaning(status, operation, resolveResponse(given, document));
+      const examples = operation.examples
+        .filter((example) => statusOf(example) === status)
+        .map(({ title, answer }) => renderExample(title, answer));
+      const [shown, mark] = status.startsWith('2')
+        ? [status, 'good']
+        : [status.replace('default', 'others'), 'bad'];
+      return `<div class="answer"><p class="status ${mark}">${shown}</p><div>${[about, ...examples].join('\n')}</div></div>`;
     })
     .join('\n');
+}
+
+/** What an answer with this status means: of errors those that the operation names. */
+function renderMeaning(status: string, operation: OpenApiOperation, response: OpenApiResponse): string {
+  if (status === 'default') return '<p><a href="#errors">Those of any operation</a></p>';
+  if (status.startsWith('2')) {
+    const type = describeType(response.content['application/json'].schema);
+    return `${renderProse(response.description)}<p>${type}</p>`;
+  }
+  const names = operation['x-errors'] ?? [];
+  const meanings = response.description
+    .split('\n\n')
+    .filter((meaning) => names.some((name) => meaning.startsWith(`\`${name}\`: `)));
+  return renderProse(meanings.join('\n\n'));
 }
 
 function resolveResponse(given: OpenApiResponse | Reference, document: OpenApiDocument): OpenApiResponse {
@@ -211,13 +237,24 @@ function resolveResponse(given: OpenApiResponse | Reference, document: OpenApiDo
   return response;
 }
 
+function resolveParameter(given: OpenApiParameter | Reference, document: OpenApiDocument): OpenApiParameter {
+  if (!('$ref' in given)) return given;
+  const parameter = document.components.parameters[given.$ref.replace('#/components/parameters/', '')];
+  if (parameter === undefined) throw new Error(`${given.$ref} is not in the description of the API`);
+  return parameter;
+}
+
 const unknownId = '0199c0de-0000-7000-8000-000000000000';
 
 /** The first example that the description has, or a request without a body. */
-function renderCurl({ method, path, security, parameters = [], requestBody }: PlacedOperation): string {
+function renderCurl(
+  { method, path, security, parameters: given = [], requestBody }: PlacedOperation,
+  document: OpenApiDocument,
+): string {
+  const parameters = given.map((parameter) => resolveParameter(parameter, document));
   const exampleOf = (place: string) =>
-    parameters.flatMap(({ name, in: given, example }) =>
-      given === place && example !== undefined ? [[name, String(example)] as [string, string]] : [],
+    parameters.flatMap(({ name, in: where, example }) =>
+      where === place && example !== undefined ? [[name, String(example)] as [string, string]] : [],
     );
   const values = new Map(exampleOf('path'));
   const query = new URLSearchParams(exampleOf('query')).toString();

@@ -84,6 +84,7 @@ test('the package holds what is run and what an operator reads, and nothing else
     'bin/postillion',
     'dist/licenses.txt',
     'dist/sbom.cdx.json',
+    'docs/api-examples.json',
     'examples/customers.csv',
     'gallery/categories.json',
     'openapi.json',

@@ -87,22 +87,31 @@ test('the same routes give the same text', () => {
 
 test('every parameter is described where it is sent, with formats that other tools know', () => {
   expect(list.parameters).toEqual([
-    {
+    { $ref: '#/components/parameters/limit' },
+    { $ref: '#/components/parameters/after' },
+    { $ref: '#/components/parameters/before' },
+    { name: 'color', in: 'query', required: true, schema: { type: 'string', pattern: '\\S' } },
+  ]);
+  expect(patch.parameters).toEqual([
+    { name: 'id', in: 'path', required: true, schema: { type: 'string', format: 'uuid' }, example: 'k1' },
+    { name: 'pot_id', in: 'path', required: true, schema: { type: 'string' }, example: 'p1' },
+    { $ref: '#/components/parameters/Idempotency-Key' },
+  ]);
+  expect(document.components.parameters).toEqual({
+    limit: {
       name: 'limit',
       in: 'query',
       required: false,
       description: 'Items on a page, 1 to 100.',
       schema: { type: 'integer', minimum: 1, maximum: 100, default: 20 },
     },
-    expect.objectContaining({ name: 'after', schema: { type: 'string', format: 'uuid' } }),
-    expect.objectContaining({ name: 'before', schema: { type: 'string', format: 'uuid' } }),
-    { name: 'color', in: 'query', required: true, schema: { type: 'string', pattern: '\\S' } },
-  ]);
-  expect(patch.parameters).toEqual([
-    { name: 'id', in: 'path', required: true, schema: { type: 'string', format: 'uuid' }, example: 'k1' },
-    { name: 'pot_id', in: 'path', required: true, schema: { type: 'string' }, example: 'p1' },
-    expect.objectContaining({ name: 'Idempotency-Key', in: 'header', required: false }),
-  ]);
+    after: expect.objectContaining({ name: 'after', schema: { type: 'string', format: 'uuid' } }) as unknown,
+    before: expect.objectContaining({
+      name: 'before',
+      schema: { type: 'string', format: 'uuid' },
+    }) as unknown,
+    'Idempotency-Key': expect.objectContaining({ in: 'header', required: false }) as unknown,
+  });
 });
 
 test('a body is described with its examples, and is required unless the route can do without', () => {
@@ -145,25 +154,29 @@ test('a route answers what every route can, what its inputs bring about, and its
     'service_unavailable',
     'concurrent_idempotent_requests',
   ]);
-  expect(Object.keys(patch.responses)).toEqual([
-    '200',
-    '400',
-    '401',
-    '403',
-    '404',
-    '408',
-    '409',
-    '413',
-    '422',
-    '429',
-    '500',
-    '503',
-  ]);
 });
 
-test('errors of one status stand together, each with its envelope; those that mean the same everywhere are shared', () => {
-  expect(patch.responses[401]).toEqual({ $ref: '#/components/responses/unauthorized' });
-  expect(patch.responses[409]).toMatchObject({
+test('an operation lists the statuses of its own errors and names them; the others are said once', () => {
+  expect([Object.keys(list.responses), list['x-errors']]).toEqual([['200', 'default'], undefined]);
+  expect(Object.keys(patch.responses)).toEqual(['200', '400', '404', '409', '503', 'default']);
+  expect(patch['x-errors']).toEqual([
+    'bad_request',
+    'invalid_idempotency_key',
+    notFound.name,
+    'conflict',
+    'invalid_idempotent_request',
+    'kettle_too_hot',
+    'service_unavailable',
+    'concurrent_idempotent_requests',
+  ]);
+  expect(patch.responses[409]).toEqual({ $ref: '#/components/responses/conflict' });
+  expect(patch.responses.default).toEqual({ $ref: '#/components/responses/any_operation' });
+});
+
+test('the errors of a status are one answer, which says what each of them means and shows it', () => {
+  const { any_operation: others, conflict: conflicts } = document.components.responses;
+  expect(conflicts).toMatchObject({
+    description: expect.stringContaining(`\`conflict\`: ${conflict.when}\n\n`) as string,
     content: {
       'application/json': {
         schema: {
@@ -172,28 +185,63 @@ test('errors of one status stand together, each with its envelope; those that me
         examples: {
           conflict: { value: { status_code: 409, name: 'conflict', message: conflict.when } },
           kettle_too_hot: {
-            summary: 'A kettle on the fire',
             value: { status_code: 409, name: 'kettle_too_hot', message: 'Wait for a minute.' },
           },
         },
       },
     },
   });
-  expect(document.components.schemas.Error?.description).toContain('- 409 `kettle_too_hot`: The kettle must');
+  expect(Object.keys(others!.content['application/json'].examples!)).toEqual([
+    'bad_request',
+    'unauthorized',
+    'forbidden',
+    'request_timeout',
+    'payload_too_large',
+    'validation_error',
+    'rate_limit_exceeded',
+    'internal_server_error',
+    'service_unavailable',
+  ]);
+  const referred = JSON.stringify(document.paths).match(/(?<=#\/components\/responses\/)\w+/g);
+  expect(new Set(Object.keys(document.components.responses))).toEqual(new Set(referred));
 });
 
-test('headers are described where they are sent', () => {
-  const success = patch.responses[200] as { headers: Record<string, unknown> };
-  expect(Object.keys(success.headers)).toEqual([
+test('headers are described where they are sent, and those of limits once', () => {
+  const answer = patch.responses[200] as { headers: Record<string, unknown> };
+  expect(Object.keys(answer.headers)).toEqual(['Idempotent-Replayed']);
+  expect(list.responses[200]).not.toHaveProperty('headers');
+  expect(Object.keys(document.components.responses.any_operation!.headers ?? {})).toEqual([
     'x-request-id',
     'ratelimit-limit',
     'ratelimit-remaining',
     'ratelimit-reset',
-    'Idempotent-Replayed',
+    'retry-after',
   ]);
-  const { unauthorized, rate_limit_exceeded: limited } = document.components.responses;
-  expect(Object.keys(unauthorized!.headers)).toEqual(['x-request-id']);
-  expect(Object.keys(limited!.headers)).toContain('retry-after');
+});
+
+test('an answer is shown where its schema is met first, and a page of records nowhere', () => {
+  const answered = (title: string, path: string) => ({ title, path, status: 200, answer: { id: title } });
+  const page = { ...success, schema: Type.Object({ data: Type.Array(kettle) }) };
+  const [route] = routes;
+  const { paths } = describeRoutes(
+    [
+      { ...route!, path: '/cups', operationId: 'listCups' },
+      { ...route!, path: '/pots', operationId: 'listPots' },
+      { ...route!, path: '/pages', operationId: 'listPages', success: page },
+    ],
+    {
+      ...info,
+      examples: {
+        listCups: [answered('kettle-1', '/v1/cups'), answered('kettle-2', '/v1/cups')],
+        listPots: [answered('kettle-3', '/v1/pots')],
+        listPages: [answered('kettle-4', '/v1/pages')],
+      },
+    },
+  );
+  const shown = Object.values(paths).map(({ get }) => [
+    ...new Set(JSON.stringify(get!.responses).match(/kettle-\d/g)),
+  ]);
+  expect(shown).toEqual([['kettle-1', 'kettle-2'], [], []]);
 });
 
 test('the scope of a route is the role that its security asks for, and its operation has a name', () => {

@@ -14,7 +14,7 @@ import {
   validationError,
 } from './errors.ts';
 import { idempotencyErrors } from './idempotency.ts';
-import { pageSizeMax } from './pagination.ts';
+import { pageSizeMax, paginationParameters } from './pagination.ts';
 import { emptyBody, type Route, scopeOfDevices } from './route.ts';
 
 /**
@@ -63,7 +63,7 @@ export type OpenApiHeader = { description: string; schema: Schema };
 
 export type OpenApiResponse = {
   description: string;
-  headers: Record<string, OpenApiHeader | Reference>;
+  headers?: Record<string, OpenApiHeader | Reference>;
   content: { 'application/json': OpenApiMedia };
 };
 
@@ -85,9 +85,11 @@ export type OpenApiOperation = {
   summary: string;
   description?: string;
   security: Security[];
-  parameters?: OpenApiParameter[];
+  parameters?: (OpenApiParameter | Reference)[];
   requestBody?: { required: boolean; content: { 'application/json': OpenApiMedia } };
   responses: Record<string, OpenApiResponse | Reference>;
+  /** The names of the errors with the statuses that it lists; any other is one of `default`. */
+  'x-errors'?: string[];
 };
 
 export type OpenApiDocument = {
@@ -105,12 +107,13 @@ export type OpenApiDocument = {
   components: {
     securitySchemes: Record<string, Schema>;
     headers: Record<string, OpenApiHeader>;
+    parameters: Record<string, OpenApiParameter>;
     schemas: Record<string, Schema>;
     responses: Record<string, OpenApiResponse>;
   };
 };
 
-/** Every answer of the API can be one of these. */
+/** Every answer of the API can be one of these, */
 const universalErrors: readonly ErrorDefinition[] = [
   unauthorized,
   forbidden,
@@ -120,13 +123,18 @@ const universalErrors: readonly ErrorDefinition[] = [
   internalServerError,
   serviceUnavailable,
 ];
+/** and one of these where a body is sent. */
+const bodyErrors: readonly ErrorDefinition[] = [badRequest, requestTimeout, payloadTooLarge];
+/** What `default` describes, and no operation lists. */
+const unlistedErrors = sortErrors([...universalErrors, ...bodyErrors]);
 
-/** Errors that mean the same on every route: each is one shared component. */
-const sharedErrors: readonly ErrorDefinition[] = [
+/** The general error of each status, after which the answer with this status is called. */
+const generalErrors: readonly ErrorDefinition[] = [
   badRequest,
   unauthorized,
   forbidden,
   notFound,
+  requestTimeout,
   conflict,
   payloadTooLarge,
   validationError,
@@ -174,10 +182,9 @@ export function describeRoutes(routes: readonly Route[], info: ApiInfo): OpenApi
         }),
       },
       headers: sharedHeaders,
+      parameters: sharedParameters(schemas.place),
       schemas: { Error: errorSchema(listErrors(routes)), ...schemas.list() },
-      responses: Object.fromEntries(
-        sharedErrors.map((error) => [error.name, errorResponse(error.statusCode, [error], [])]),
-      ),
+      responses: describeErrors(routes, Object.values(info.examples).flat()),
     },
   };
 }
@@ -187,7 +194,7 @@ export function listRouteErrors(route: Route): ErrorDefinition[] {
   const errors = new Set<ErrorDefinition>(universalErrors);
   if (route.scope === scopeOfDevices) errors.delete(forbidden);
   if (route.params !== null) errors.add(notFound);
-  if (route.body !== null) errors.add(badRequest).add(requestTimeout).add(payloadTooLarge);
+  if (route.body !== null) for (const error of bodyErrors) errors.add(error);
   if (route.isIdempotent) for (const error of idempotencyErrors) errors.add(error);
   for (const error of route.errors) errors.add(error);
   return sortErrors(errors);
@@ -195,11 +202,11 @@ export function listRouteErrors(route: Route): ErrorDefinition[] {
 
 /** Every error that any of the routes may answer, and those that mean the same everywhere. */
 function listErrors(routes: readonly Route[]): ErrorDefinition[] {
-  return sortErrors(new Set([...sharedErrors, ...idempotencyErrors, ...routes.flatMap(listRouteErrors)]));
+  return sortErrors(new Set([...generalErrors, ...idempotencyErrors, ...routes.flatMap(listRouteErrors)]));
 }
 
 function sortErrors(errors: Iterable<ErrorDefinition>): ErrorDefinition[] {
-  const rank = (error: ErrorDefinition) => (sharedErrors.includes(error) ? 0 : 1);
+  const rank = (error: ErrorDefinition) => (generalErrors.includes(error) ? 0 : 1);
   return [...errors].sort(
     (one, other) =>
       one.statusCode - other.statusCode || rank(one) - rank(other) || (one.name < other.name ? -1 : 1),
@@ -209,15 +216,19 @@ function sortErrors(errors: Iterable<ErrorDefinition>): ErrorDefinition[] {
 /** Gives the schema as other tools read it, with references to the named ones in it. */
 type PlaceSchema = (schema: TSchema) => Schema;
 
+/** Where a description is made: `shown` are the schemas of which an answer has been shown already. */
+type Place = { placeSchema: PlaceSchema; shown: Set<string> };
+
 function describePaths(
   routes: readonly Route[],
   info: ApiInfo,
   placeSchema: PlaceSchema,
 ): OpenApiDocument['paths'] {
   const paths: OpenApiDocument['paths'] = {};
+  const place = { placeSchema, shown: new Set<string>() };
   for (const route of routes) {
     const path = pathOf(route);
-    const operation = describeOperation(route, info.examples[route.operationId] ?? [], placeSchema);
+    const operation = describeOperation(route, info.examples[route.operationId] ?? [], place);
     paths[path] = { ...paths[path], [route.method.toLowerCase()]: operation };
   }
   return paths;
@@ -227,12 +238,10 @@ function pathOf(route: Route): string {
   return `/v1${route.path.replaceAll(/:(\w+)/g, '{$1}')}`;
 }
 
-function describeOperation(
-  route: Route,
-  examples: readonly Example[],
-  placeSchema: PlaceSchema,
-): OpenApiOperation {
+function describeOperation(route: Route, examples: readonly Example[], place: Place): OpenApiOperation {
+  const { placeSchema } = place;
   const successes = examples.filter(({ status }) => status < 400);
+  const errors = withStatusOfTheirOwn(listRouteErrors(route));
   const parameters = describeParameters(route, successes[0], placeSchema);
   return {
     operationId: route.operationId,
@@ -253,7 +262,8 @@ function describeOperation(
           },
         },
       }),
-    responses: describeResponses(route, examples, placeSchema),
+    responses: { ...describeSuccess(route, successes, place), ...referToErrors(errors) },
+    ...(errors.length > 0 && { 'x-errors': errors.map(({ name }) => name) }),
   };
 }
 
@@ -270,29 +280,53 @@ function describeParameters(
   route: Route,
   example: Example | undefined,
   placeSchema: PlaceSchema,
-): OpenApiParameter[] {
+): (OpenApiParameter | Reference)[] {
   const given = example === undefined ? {} : readParameters(route, example.path);
-  const parametersOf = (schema: TObject | null, place: 'path' | 'query'): OpenApiParameter[] => {
+  const parametersOf = (schema: TObject | null, place: 'path' | 'query') => {
     if (schema === null) return [];
     const required = new Set(schema.required ?? []);
     return Object.entries(schema.properties).map(([name, property]) => {
-      const { description, ...rest } = placeSchema(property);
-      const value = given[name];
-      return {
-        name,
-        in: place,
-        required: place === 'path' || required.has(name),
-        ...(typeof description === 'string' && { description }),
-        schema: rest,
-        ...(value !== undefined && { example: rest.type === 'integer' ? Number(value) : value }),
-      };
+      if (Object.values<TSchema>(paginationParameters).includes(property)) return parameterReference(name);
+      const isRequired = place === 'path' || required.has(name);
+      return describeParameter(name, place, isRequired, placeSchema(property), given[name]);
     });
   };
   return [
     ...parametersOf(route.params, 'path'),
     ...parametersOf(route.query, 'query'),
-    ...(route.isIdempotent ? [idempotencyParameter] : []),
+    ...(route.isIdempotent ? [parameterReference(idempotencyParameter.name)] : []),
   ];
+}
+
+function describeParameter(
+  name: string,
+  place: 'path' | 'query',
+  required: boolean,
+  { description, ...schema }: Schema,
+  example?: string,
+): OpenApiParameter {
+  return {
+    name,
+    in: place,
+    required,
+    ...(typeof description === 'string' && { description }),
+    schema,
+    ...(example !== undefined && { example: schema.type === 'integer' ? Number(example) : example }),
+  };
+}
+
+/** Those that many operations have. */
+function sharedParameters(placeSchema: PlaceSchema): OpenApiDocument['components']['parameters'] {
+  const ofPages = Object.entries(paginationParameters).map(([name, schema]) =>
+    describeParameter(name, 'query', false, placeSchema(schema)),
+  );
+  return Object.fromEntries(
+    [...ofPages, idempotencyParameter].map((parameter) => [parameter.name, parameter]),
+  );
+}
+
+function parameterReference(name: string): Reference {
+  return { $ref: `#/components/parameters/${name}` };
 }
 
 const idempotencyParameter: OpenApiParameter = {
@@ -317,64 +351,111 @@ function readParameters(route: Route, requested: string): Record<string, string 
   };
 }
 
-function describeResponses(
-  route: Route,
+function describeSuccess(
+  { success, isIdempotent }: Route,
   examples: readonly Example[],
-  placeSchema: PlaceSchema,
+  { placeSchema, shown }: Place,
 ): OpenApiOperation['responses'] {
-  const { success } = route;
-  const responses: OpenApiOperation['responses'] = {
+  const schema = placeSchema(success.schema);
+  const isShown = isPage(success.schema) || shown.has(JSON.stringify(schema));
+  shown.add(JSON.stringify(schema));
+  const headers = {
+    ...(isIdempotent && headerReferences('Idempotent-Replayed')),
+    ...Object.fromEntries(
+      Object.entries(success.headers ?? {}).map(([name, description]) => [
+        name,
+        { description, schema: { type: 'string' } },
+      ]),
+    ),
+  };
+  return {
     [success.statusCode]: {
       description: success.when,
-      headers: {
-        ...headerReferences('x-request-id', ...rateHeaders),
-        ...(route.isIdempotent && headerReferences('Idempotent-Replayed')),
-        ...Object.fromEntries(
-          Object.entries(route.success.headers ?? {}).map(([name, description]) => [
-            name,
-            { description, schema: { type: 'string' } },
-          ]),
-        ),
-      },
+      ...(Object.keys(headers).length > 0 && { headers }),
       content: {
         'application/json': {
-          schema: placeSchema(success.schema),
-          ...describeExamples(
-            examples.filter(({ status }) => status === success.statusCode),
-            ({ answer }) => answer,
-          ),
+          schema,
+          ...(!isShown && describeExamples(examples, ({ answer }) => answer)),
         },
       },
     },
   };
-  const byStatus = new Map<number, ErrorDefinition[]>();
-  for (const error of listRouteErrors(route)) {
-    byStatus.set(error.statusCode, [...(byStatus.get(error.statusCode) ?? []), error]);
-  }
-  for (const [statusCode, errors] of byStatus) {
-    const [first] = errors;
-    const recorded = examples.filter(({ status }) => status === statusCode);
-    responses[statusCode] =
-      errors.length === 1 && first !== undefined && sharedErrors.includes(first) && recorded.length === 0
-        ? { $ref: `#/components/responses/${first.name}` }
-        : errorResponse(statusCode, errors, recorded);
-  }
-  return responses;
 }
 
-/** `recorded` are requests that were answered so; of the other errors the example says what they mean. */
-function errorResponse(
-  statusCode: number,
-  errors: readonly ErrorDefinition[],
+/** Whether it is a page of records, which are shown where they are answered one by one. */
+function isPage(schema: TSchema): boolean {
+  return 'properties' in schema && isRecord(schema.properties) && 'data' in schema.properties;
+}
+
+/** Those whose status at least one has that `default` does not describe. */
+function withStatusOfTheirOwn(errors: readonly ErrorDefinition[]): ErrorDefinition[] {
+  const statuses = new Set(
+    errors.filter((error) => !unlistedErrors.includes(error)).map(({ statusCode }) => statusCode),
+  );
+  return errors.filter(({ statusCode }) => statuses.has(statusCode));
+}
+
+/** One answer for each status of these errors, and the one of those that every operation may answer. */
+function referToErrors(errors: readonly ErrorDefinition[]): Record<string, Reference> {
+  const refer = (name: string) => ({ $ref: `#/components/responses/${name}` });
+  return {
+    ...Object.fromEntries(errors.map(({ statusCode }) => [statusCode, refer(responseName(statusCode))])),
+    default: refer(universalResponse),
+  };
+}
+
+const universalResponse = 'any_operation';
+
+function responseName(statusCode: number): string {
+  const general = generalErrors.find((error) => error.statusCode === statusCode);
+  if (general === undefined) throw new Error(`no error is the general one of the status ${statusCode}`);
+  return general.name;
+}
+
+/**
+ * The answers that operations refer to. What an error looks like is told by the first request that was answered so, in
+ * `recorded`, and otherwise by what it means.
+ */
+function describeErrors(
+  routes: readonly Route[],
   recorded: readonly Example[],
+): OpenApiDocument['components']['responses'] {
+  const answers = new Map<string, Example>();
+  for (const example of recorded) {
+    const { answer, status } = example;
+    if (status >= 400 && isRecord(answer) && !answers.has(String(answer.name))) {
+      answers.set(String(answer.name), example);
+    }
+  }
+  const errors = withStatusOfTheirOwn(listErrors(routes));
+  const statuses = [...new Set(errors.map(({ statusCode }) => statusCode))];
+  return {
+    [universalResponse]: errorResponse(unlistedErrors, answers),
+    ...Object.fromEntries(
+      statuses.map((status) => [
+        responseName(status),
+        errorResponse(
+          errors.filter(({ statusCode }) => statusCode === status),
+          answers,
+        ),
+      ]),
+    ),
+  };
+}
+
+function errorResponse(
+  errors: readonly ErrorDefinition[],
+  answers: ReadonlyMap<string, Example>,
 ): OpenApiResponse {
-  const hasRetryAfter = statusCode === 429 || statusCode === 503;
+  const statuses = [...new Set(errors.map(({ statusCode }) => statusCode))];
+  const [status] = statuses;
+  const hasRetryAfter = statuses.some((statusCode) => statusCode === 429 || statusCode === 503);
   return {
     description: errors.map(({ name, when }) => `\`${name}\`: ${when}`).join('\n\n'),
     headers: headerReferences(
       'x-request-id',
       // A caller that is not known has no limit that could be shown.
-      ...(statusCode === 401 ? [] : rateHeaders),
+      ...(status === 401 && statuses.length === 1 ? [] : rateHeaders),
       ...(hasRetryAfter ? (['retry-after'] as const) : []),
     ),
     content: {
@@ -385,22 +466,17 @@ function errorResponse(
             {
               type: 'object',
               properties: {
-                status_code: { type: 'integer', const: statusCode },
+                ...(statuses.length === 1 && { status_code: { type: 'integer', const: status } }),
                 name: openEnum(errors.map(({ name }) => name)),
               },
             },
           ],
         },
         examples: Object.fromEntries(
-          errors.flatMap(({ name, when }): [string, { summary?: string; value: unknown }][] => {
-            const examples = recorded.filter(({ answer }) => isRecord(answer) && answer.name === name);
-            return examples.length === 0
-              ? [[name, { value: { status_code: statusCode, name, message: when } }]]
-              : examples.map(({ title, answer }, index) => [
-                  index === 0 ? name : `${name}_${index + 1}`,
-                  { summary: title, value: answer },
-                ]);
-          }),
+          errors.map(({ statusCode, name, when }) => [
+            name,
+            { value: answers.get(name)?.answer ?? { status_code: statusCode, name, message: when } },
+          ]),
         ),
       },
     },
@@ -427,9 +503,7 @@ function errorSchema(errors: readonly ErrorDefinition[]): Schema {
         description: 'For people. For 422 it lists every issue, separated by commas.',
       },
     },
-    description: `Every error has this form. The names are:\n\n${errors
-      .map(({ statusCode, name, when }) => `- ${statusCode} \`${name}\`: ${when}`)
-      .join('\n')}`,
+    description: 'Every error has this form.',
   };
 }
 
@@ -544,8 +618,9 @@ function toPortable(schema: Schema): Schema {
   ) {
     throw new Error('only names of one pattern can be described');
   }
+  const nullable = asNullable(rest);
   return {
-    ...rest,
+    ...nullable,
     ...(portableFormat ?? (format !== undefined && { format })),
     ...(pattern !== undefined && {
       // Few tools read `patternProperties`.
@@ -553,6 +628,16 @@ function toPortable(schema: Schema): Schema {
       ...(pattern !== anyName && { propertyNames: { type: 'string', pattern } }),
     }),
   };
+}
+
+/** A value of one simple type, or null, as one schema with two types. */
+function asNullable(schema: Schema): Schema {
+  const { anyOf, ...rest } = schema;
+  if (!Array.isArray(anyOf) || anyOf.length !== 2) return schema;
+  const [value, none] = anyOf as unknown[];
+  if (!isRecord(value) || !isRecord(none) || none.type !== 'null') return schema;
+  if (typeof value.type !== 'string' || 'enum' in value || 'const' in value) return schema;
+  return { ...value, ...rest, type: [value.type, 'null'] };
 }
 
 /** The pattern of a record that takes every name. */
