@@ -1,4 +1,4 @@
-# What is copied from the checkout is named in .dockerignore. test/journeys/packaging.test.ts follows these steps in a folder:
+# What is copied from the checkout is named in .dockerignore. test/journeys/packaging.system.test.ts follows these steps in a folder:
 # all paths in RUN are relative. Images are named by their digests, so that a build is the same whoever makes it, and
 # .github/dependabot.yml has them replaced.
 FROM node:22-bookworm-slim@sha256:43ac6c60b8f89723f746e8a92ce91abd5017e627ce1ddfe4238355d3a30b772c AS build

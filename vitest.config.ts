@@ -93,7 +93,9 @@ const longFiles = [
 class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const placeOf = ({ moduleId }: TestSpecification) => {
-      const place = longFiles.findIndex((name) => moduleId.endsWith(`/${name}.test.ts`));
+      const place = longFiles.findIndex((name) =>
+        new RegExp(`/${name}(\\.system)?\\.test\\.ts$`).test(moduleId),
+      );
       return place === -1 ? longFiles.length : place;
     };
     const sorted = await super.sort(files);
@@ -101,21 +103,42 @@ class LongestFirst extends BaseSequencer {
   }
 }
 
+const folders = ['src', 'clients', 'test', 'tools'];
+/** They start the program, browsers, clusters or generators, each of which takes seconds. */
+const systemTests = folders.map((folder) => `${folder}/**/*.system.test.ts`);
+/** `npm run mutants` begins with them. */
+const mutantTests = 'tools/mutants/**/*.test.ts';
+
+const ofAll = {
+  pool: 'forks',
+  // A process and all modules anew for each file would take as much time as the tests of most files.
+  isolate: false,
+  // Two more than there are cores: a third of the time tests wait for what they have started, or for a deadline.
+  maxWorkers: availableParallelism() + 2,
+  // They only end what hangs: a machine that has other things to do takes many times as long, and says nothing by it.
+  // The longest test takes 40 s on two idle cores, and this is enough at twenty times the load. Where something hangs,
+  // each test of its file takes that long: a run is not ended for it, since who tries this anew wants to know all that
+  // fails on their machine, and not the first three.
+  testTimeout: 900_000,
+  hookTimeout: 900_000,
+} as const;
+
 export default defineConfig({
   test: {
-    include: ['src/**/*.test.ts', 'clients/**/*.test.ts', 'test/**/*.test.ts', 'tools/**/*.test.ts'],
+    ...ofAll,
+    projects: [
+      {
+        test: {
+          ...ofAll,
+          name: 'parts',
+          include: folders.map((folder) => `${folder}/**/*.test.ts`),
+          exclude: [...systemTests, mutantTests],
+        },
+      },
+      { test: { ...ofAll, name: 'mutants', include: [mutantTests] } },
+      { test: { ...ofAll, name: 'system', include: systemTests } },
+    ],
     globalSetup: ['test/support/postgres-for-tests.ts', 'test/support/dkim-key-pairs.ts'],
     sequence: { sequencer: LongestFirst },
-    pool: 'forks',
-    // A process and all modules anew for each file would take as much time as the tests of most files.
-    isolate: false,
-    // Two more than there are cores: a third of the time tests wait for what they have started, or for a deadline.
-    maxWorkers: availableParallelism() + 2,
-    // They only end what hangs: a machine that has other things to do takes many times as long, and says nothing by it.
-    // The longest test takes 40 s on two idle cores, and this is enough at twenty times the load. Where something hangs,
-    // each test of its file takes that long: a run is not ended for it, since who tries this anew wants to know all that
-    // fails on their machine, and not the first three.
-    testTimeout: 900_000,
-    hookTimeout: 900_000,
   },
 });

@@ -1,5 +1,5 @@
 // Fetches Debian's Postfix, Exim and OpenSMTPD, with the libraries that they need, into .mail-servers/, where
-// test/journeys/mail-servers.test.ts finds them. Nothing is installed: as packages they exclude each other, and what a
+// test/journeys/mail-servers.system.test.ts finds them. Nothing is installed: as packages they exclude each other, and what a
 // package runs when it is installed is no business of a test. Needs a Debian 12 with its lists of packages: the tests know
 // what these versions say.
 import { execFileSync } from 'node:child_process';

@@ -1,5 +1,5 @@
 // Fetches the releases of Node.js that Postillion is to run on, beside the one that this is run with, into
-// .node-versions/, where test/journeys/installed-package.test.ts finds them: the oldest that package.json allows, and the
+// .node-versions/, where test/journeys/installed-package.system.test.ts finds them: the oldest that package.json allows, and the
 // newest of each line with long-term support. A package of npm is such a release, and nothing is installed by it.
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';

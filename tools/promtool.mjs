@@ -1,4 +1,4 @@
-// Fetches promtool, of Debian's package of Prometheus, into .promtool/, where test/journeys/monitoring-files.test.ts finds
+// Fetches promtool, of Debian's package of Prometheus, into .promtool/, where test/journeys/monitoring-files.system.test.ts finds
 // it if there is none on this machine. Nothing is installed.
 import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';

@@ -1,4 +1,4 @@
-/** What a start makes of the secret that it finds, in this process; test/journeys/secret.test.ts has the program. */
+/** What a start makes of the secret that it finds, in this process; test/journeys/secret.system.test.ts has the program. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';

@@ -70,7 +70,7 @@ export const engagement: readonly Mutant[] = [
     file: 'src/email/tracking/unsubscribing.ts',
     from: 'if (!listIdsOf(recipient).includes(choice.listId)) {',
     to: "if (choice.listId === '') {",
-    tests: ['test/journeys/unsubscribe-page.test.ts'],
+    tests: ['test/journeys/unsubscribe-page.system.test.ts'],
     named: 'offers to leave a list that the mail went to, and only that',
     harm: 'a link in a mail takes its reader off lists that the mail did not go to',
   },

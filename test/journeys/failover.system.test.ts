@@ -262,8 +262,7 @@ test('with asynchronous replication what the standby has not received is lost, a
   const kept = new Set(recipients.map(nameOf));
   const accepted = load.answers.filter(({ phase }) => phase === 'promoted');
   expect(accepted).not.toEqual([]);
-  for (const answer of [...received, ...accepted])
-    expect(kept, nameOf(answer)).toContain(nameOf(answer));
+  for (const answer of [...received, ...accepted]) expect(kept, nameOf(answer)).toContain(nameOf(answer));
   expect(lost.filter((answer) => kept.has(nameOf(answer)))).toEqual([]);
   expect(kept).toContain(nameOf({ id, to: repeated!.to }));
   expect(id).not.toBe(repeated!.id);
