@@ -216,8 +216,8 @@ export const chatApp: readonly Mutant[] = [
   },
   {
     file: 'src/chatapp/findings.ts',
-    from: "finding?.kind === 'stopped_marketing' ? [addressKey] : []",
-    to: '[]',
+    from: "found.filter(({ finding: { finding } }) => finding?.kind === 'stopped_marketing')",
+    to: 'found.filter(() => false)',
     tests: [eventsJourney],
     named: 'a refusal because the person stopped marketing withdraws consent',
     harm: 'campaigns go on writing to somebody who stopped them',

@@ -140,8 +140,8 @@ export const texts: readonly Mutant[] = [
   },
   {
     file: 'src/messages/feedback/provider-events.ts',
-    from: 'if (addressKey !== undefined && to !== null && !isSameAddress(addressKey, to)) jobs.delete(event);\n',
-    to: '',
+    from: '      jobs.delete(event);\n  }\n  return recipients;',
+    to: '      void event;\n  }\n  return recipients;',
     tests: ['test/journeys/sms-events.test.ts'],
     named: 'is of the last text with its id, and of none if that went to another number',
     harm: 'a receipt for another number settles a text that had the same id',
