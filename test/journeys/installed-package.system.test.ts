@@ -77,6 +77,8 @@ test('the package holds what is run and what an operator reads, and nothing else
     '.env.example',
     'ARCHITECTURE.md',
     'CHANGELOG.md',
+    'CODE_OF_CONDUCT.md',
+    'CONTRIBUTING.md',
     'GLOSSARY.md',
     'LICENSE',
     'README.md',
