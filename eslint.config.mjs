@@ -24,6 +24,14 @@ export default tseslint.config(
         // Time comes from platform/clock.ts, so that tests can move it.
         { name: 'Date', message: 'Take the time from a Clock (platform/clock.ts).' },
       ],
+      'no-restricted-properties': [
+        'error',
+        {
+          object: 'URL',
+          property: 'canParse',
+          message: 'That of Node.js 22 denies letters such as ü: use parseUrl (platform/url.ts).',
+        },
+      ],
     },
   },
   {

@@ -1,3 +1,5 @@
+import { parseUrl } from './url.ts';
+
 /** A setting of the program. `about` is what the documentation says of it; the default is used where it is empty. */
 export type Setting = {
   type: 'text' | 'port' | 'count' | 'days' | 'url' | 'list' | 'choice';
@@ -36,7 +38,7 @@ export function findSettingProblem(name: string, setting: Setting, text: string)
         : `${name} must be a number of days from ${least} to ${daysMax}, or ${unlimitedDays}`;
     }
     case 'url':
-      return text === '' || (/^https?:\/\/[^/]/.test(text) && URL.canParse(text))
+      return text === '' || (/^https?:\/\/[^/]/.test(text) && parseUrl(text) !== null)
         ? null
         : `${name} must be an http or https URL`;
     case 'choice':

@@ -2,6 +2,7 @@ import net from 'node:net';
 import type { PageRequest } from '../platform/http/route.ts';
 import { isEqualDigest, type Secrets, sha256 } from '../platform/secrets.ts';
 import { isOwnSocket } from './socket-owner.ts';
+import { parseUrl } from '../platform/url.ts';
 
 /**
  * Who may open the sandbox. Everyone with the token may, from anywhere: it is in the link that is printed at a start.
@@ -113,7 +114,7 @@ export function isOwnOrigin({ header, host }: PageRequest, publicUrl: string | n
   const origin = header('origin');
   if (origin === undefined) return true;
   if (publicUrl !== null && origin === new URL(publicUrl).origin) return true;
-  return URL.canParse(origin) && new URL(origin).host === host;
+  return parseUrl(origin)?.host === host;
 }
 
 /** 127.0.0.0/8 and ::1 (RFC 6890), bare or in brackets, and IPv4 as a socket for both families shows it. */

@@ -1,3 +1,5 @@
+import { parseUrl } from '../../platform/url.ts';
+
 /**
  * The push services of browsers. An endpoint of Web Push is a URL that a stranger gives, and that this installation posts
  * to: only known services are allowed, as an endpoint is registered and again before something is sent to it.
@@ -20,8 +22,8 @@ export function hasHttpsHost(text: string): boolean {
 
 /** The URL as it would be asked for; null for what is none, is not https, or names more than a place. */
 export function parseEndpoint(text: string): URL | null {
-  if (!hasHttpsHost(text) || !URL.canParse(text)) return null;
-  const url = new URL(text);
+  const url = hasHttpsHost(text) ? parseUrl(text) : null;
+  if (url === null) return null;
   const isPlain = url.username === '' && url.password === '' && url.hash === '';
   return isPlain ? url : null;
 }

@@ -115,8 +115,8 @@ export const devices: readonly Mutant[] = [
   },
   {
     file: 'src/channels/push/endpoint.ts',
-    from: 'if (!hasHttpsHost(text) || !URL.canParse(text)) return null;',
-    to: 'if (!URL.canParse(text)) return null;',
+    from: 'const url = hasHttpsHost(text) ? parseUrl(text) : null;',
+    to: 'const url = parseUrl(text);',
     tests: [journey],
     named: 'takes an endpoint at a push service that is allowed, and at no other place',
     harm: 'pushes go over the network in the clear',

@@ -1,3 +1,5 @@
+import { parseUrl } from '../../../platform/url.ts';
+
 /**
  * Whether Apple takes this as the `sub` of a token: it refuses blanks and angle brackets in a `mailto:`, and hosts that
  * nobody else can reach. The others take anything.
@@ -10,6 +12,5 @@ export function isVapidSubject(subject: string): boolean {
 }
 
 function hostOf(text: string): string | null {
-  if (!text.startsWith('https://') || !URL.canParse(text)) return null;
-  return new URL(text).hostname;
+  return text.startsWith('https://') ? (parseUrl(text)?.hostname ?? null) : null;
 }

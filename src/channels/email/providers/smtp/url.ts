@@ -1,5 +1,6 @@
 import { isIP } from 'node:net';
 import { isLoopbackHost } from '../../../loopback.ts';
+import { parseUrl } from '../../../../platform/url.ts';
 
 /**
  * What happens about TLS (RFC 3207, RFC 8314): `implicit` from the first octet; `required` by STARTTLS or not at
@@ -36,11 +37,10 @@ const hostnamePattern = /^[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$/;
  * Throws an Error that says what is wrong and how to write it, and that never contains the URL's password.
  */
 export function parseSmtpUrl(url: string): SmtpTarget {
-  // Asked beforehand, because the error of the constructor carries the whole URL.
-  if (!URL.canParse(url)) {
+  const parsed = parseUrl(url);
+  if (parsed === null) {
     throw new Error('POSTILLION_SMTP_URL cannot be read. Write it as smtp://user:password@host:587.');
   }
-  const parsed = new URL(url);
   if (parsed.protocol !== 'smtp:' && parsed.protocol !== 'smtps:') {
     throw new Error('POSTILLION_SMTP_URL must begin with smtp:// or smtps://.');
   }

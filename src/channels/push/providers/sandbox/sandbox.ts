@@ -9,6 +9,7 @@ import {
   type PushProvider,
   type PushTarget,
 } from '../../provider.ts';
+import { parseUrl } from '../../../../platform/url.ts';
 
 /** What the sandbox keeps of a push that was handed to it. */
 export type SandboxPush = {
@@ -55,7 +56,7 @@ export function chooseOutcome(target: PushTarget): SimulatedPushOutcome {
       return iosBeginnings.find(([beginning]) => token.startsWith(beginning))?.[1] ?? 'delivered';
     }
     case 'web': {
-      const url = URL.canParse(target.endpoint) ? new URL(target.endpoint) : null;
+      const url = parseUrl(target.endpoint);
       if (url?.hostname !== simulatorHost) return 'delivered';
       return simulatedPushOutcomes.find((name) => url.pathname.startsWith(`/${name}/`)) ?? 'delivered';
     }

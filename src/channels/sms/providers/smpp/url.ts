@@ -1,6 +1,7 @@
 import { isIP } from 'node:net';
 import type { SenderType } from '../../provider.ts';
 import type { NumberPlan } from './pdu.ts';
+import { parseUrl } from '../../../../platform/url.ts';
 
 /** The message centre (SMSC) to hand texts to, and how it wants them. */
 export type SmppUrl = {
@@ -68,11 +69,10 @@ const hostnamePattern = /^[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$/;
  * Throws an Error that says what is wrong and how to write it, and that never contains the URL's password.
  */
 export function parseSmppUrl(url: string): SmppUrl {
-  // Asked beforehand, because the error of the constructor carries the whole URL.
-  if (!URL.canParse(url)) {
+  const parsed = parseUrl(url);
+  if (parsed === null) {
     throw new Error('POSTILLION_SMPP_URL cannot be read. Write it as smpp://SYSTEM_ID:PASSWORD@host:2775.');
   }
-  const parsed = new URL(url);
   if (parsed.protocol !== 'smpp:' && parsed.protocol !== 'smpps:') {
     throw new Error('POSTILLION_SMPP_URL must begin with smpp:// or smpps://.');
   }

@@ -1,4 +1,5 @@
 import { isLoopbackHost } from '../../../loopback.ts';
+import { parseUrl } from '../../../../platform/url.ts';
 
 /** The account to send texts with, and where its API is. */
 export type TwilioUrl = {
@@ -26,13 +27,12 @@ const authTokenPattern = /^[\x21-\x7e]{1,256}$/;
  * Throws an Error that says what is wrong and how to write it, and that never contains the auth token.
  */
 export function parseTwilioUrl(url: string): TwilioUrl {
-  // Asked beforehand, because the error of the constructor carries the whole URL.
-  if (!URL.canParse(url)) {
+  const parsed = parseUrl(url);
+  if (parsed === null) {
     throw new Error(
       'POSTILLION_TWILIO_URL cannot be read. Write it as https://ACCOUNT_SID:AUTH_TOKEN@api.twilio.com.',
     );
   }
-  const parsed = new URL(url);
   if (parsed.protocol !== 'https:' && parsed.protocol !== 'http:') {
     throw new Error('POSTILLION_TWILIO_URL must begin with https://.');
   }
