@@ -18,8 +18,12 @@ export type Place = {
 /** What a text is as a whole: `url` is an address alone. */
 export type TextForm = 'text' | 'html' | 'url';
 
-/** Stands for a placeholder. It is for private use, so that it has no meaning in HTML or in a URL. */
-export const placeholderMark = '\uE000';
+/**
+ * Stands for a placeholder: a control character without a meaning in HTML or in a URL, which no character reference
+ * stands for (HTML standard, 13.2.5.80: `&#159;` is another character). A text of Latin characters remains one of one
+ * octet a character with it, which is read in half the time.
+ */
+export const placeholderMark = '\x9f';
 
 const parts = [
   'words',
@@ -61,6 +65,13 @@ export function findPlaces(marked: string, count: number, form: TextForm): Place
 }
 
 const plain: Place = { part: 'words', escape: 'none' };
+/** Of a text without links: there is nothing to read. */
+export const allWords: Places = { at: () => plain };
+
+/** Whatever `readWords` takes for a link has one of these. */
+export function mayHaveLinks(text: string): boolean {
+  return text.includes('://') || text.includes('=');
+}
 
 type Note = (index: number, part: Place['part']) => void;
 
@@ -72,6 +83,28 @@ const urlAttributes: ReadonlySet<string> = new Set(
 );
 /** Attributes whose values are several URLs, each followed by what else is known of it. */
 const urlListAttributes: ReadonlySet<string> = new Set(['srcset', 'imagesrcset']);
+
+const blank = '[ \\t\\r\\n\\f]';
+// More than that is no tag that somebody wrote, and would take the memory that regular expressions have.
+const attributes = `(?:${blank}+[a-z][a-z0-9:_-]*(?:=(?:"[^"]*"|'[^']*'|[^ \\t\\r\\n\\f"'<>=\`]+))?){0,64}${blank}*`;
+/** What is in these is no markup. */
+const rawTextTags = 'script|style|title|textarea|iframe|noembed|noframes|plaintext|xmp';
+/**
+ * A piece of HTML that is read alone as it is among others: text up to the next tag, and tags, comments and
+ * declarations that are written as most are. Those without placeholders are passed over by it; to read all of an email
+ * took ten times as long.
+ */
+const wholePiece = new RegExp(
+  [
+    '[^<]+',
+    `<(?!(?:${rawTextTags})\\b)[a-z][a-z0-9:-]*${attributes}/?>`,
+    `</[a-z][a-z0-9:-]*${blank}*>`,
+    `<(style|title)${attributes}>[^<]*</\\1${blank}*>`,
+    '<!--(?!-?>)[^]*?--!?>',
+    '<![a-z][^>]*>',
+  ].join('|'),
+  'iy',
+);
 
 /** All that comes after another in the text, as the places in it are numbered. */
 function readHtml(
@@ -89,8 +122,14 @@ function readHtml(
     return index;
   };
 
-  const readRange = (rangeStart: number, rangeEnd: number, isComment: boolean) => {
-    const part = html.slice(rangeStart, rangeEnd);
+  const noteInMarkup: Note = (at, part) => {
+    note(at, part, 'html');
+  };
+
+  /** What it returns reads a range, which begins in text. */
+  const createReader = (isComment: boolean): ((start: number, end: number) => void) => {
+    let rangeStart = 0;
+    let part = '';
     let words: Run = { text: '', first: 0 };
     let value: Run = { text: '', first: 0 };
     let attribute = '';
@@ -100,10 +139,7 @@ function readHtml(
       words.text += text;
     };
     const endWords = () => {
-      if (words.text.includes(placeholderMark))
-        readWords(words.text, words.first, (at, place) => {
-          note(at, place, 'html');
-        });
+      if (words.text.includes(placeholderMark)) readWords(words.text, words.first, noteInMarkup);
       words = { text: '', first: 0 };
     };
     const endValue = (quote: QuoteType) => {
@@ -139,7 +175,8 @@ function readHtml(
         oncomment: (start, end, endOffset) => {
           endWords();
           // Outlook reads what stands in these; others see a comment. No comment holds another.
-          if (!isComment && part.startsWith('[if', start)) readRange(start, end - endOffset, true);
+          if (!isComment && part.startsWith('[if', start))
+            createReader(true)(rangeStart + start, rangeStart + end - endOffset);
         },
         oncdata: endWords,
         ondeclaration: endWords,
@@ -155,10 +192,29 @@ function readHtml(
         },
       },
     );
-    tokenizer.write(part);
-    tokenizer.end();
+    return (start, end) => {
+      rangeStart = start;
+      part = html.slice(start, end);
+      tokenizer.reset();
+      tokenizer.write(part);
+      tokenizer.end();
+    };
   };
-  readRange(0, html.length, false);
+
+  const readPieces = createReader(false);
+  let position = 0;
+  while (nextMark !== -1) {
+    wholePiece.lastIndex = position;
+    // From the first piece on that is written otherwise, all is read.
+    const end = wholePiece.test(html) ? wholePiece.lastIndex : html.length;
+    if (nextMark < end) {
+      const piece = html.slice(position, end);
+      if (/[<&]/.test(piece)) readPieces(position, end);
+      else readWords(piece, index, noteInMarkup);
+      countUpTo(end);
+    }
+    position = end;
+  }
 }
 
 /** A piece of text, and which placeholder is its first. */
@@ -181,6 +237,7 @@ function readUrlList(text: string, first: number, note: Note): void {
  * with a placeholder is taken for one where a parameter follows, `{{page}}?code={{code}}`; its beginning stays as it is.
  */
 function readWords(text: string, first: number, note: Note): void {
+  if (!mayHaveLinks(text)) return;
   for (const { word, wordFirst } of wordsOf(text, first)) {
     const start = word.search(/https?:\/\//i);
     if (start !== -1) {
@@ -189,7 +246,7 @@ function readWords(text: string, first: number, note: Note): void {
       readUrl(link.slice(0, end), wordFirst + countMarks(word.slice(0, start)), note);
       continue;
     }
-    const opening = /^[([]*(?=\uE000[^?#\uE000]*[?&#][\w.~-]+=)/.exec(word)?.[0];
+    const opening = /^[([]*(?=\x9f[^?#\x9f]*[?&#][\w.~-]+=)/.exec(word)?.[0];
     if (opening === undefined) continue;
     readUrl(word.slice(opening.length), wordFirst, (index, part) => {
       note(index, index === wordFirst ? 'words' : part);
@@ -200,10 +257,14 @@ function readWords(text: string, first: number, note: Note): void {
 /** Those that have placeholders. */
 function* wordsOf(text: string, first: number): Generator<{ word: string; wordFirst: number }> {
   let wordFirst = first;
-  for (const [word] of text.matchAll(/[^\s<>"'`]+/g)) {
-    const count = countMarks(word);
-    if (count > 0) yield { word, wordFirst };
-    wordFirst += count;
+  let end = 0;
+  for (let at = text.indexOf(placeholderMark); at !== -1; at = text.indexOf(placeholderMark, end)) {
+    let start = at;
+    while (start > end && !/[\s<>"'`]/.test(text[start - 1] ?? '')) start -= 1;
+    end = findEnd(text, /[\s<>"'`]/g, at);
+    const word = text.slice(start, end);
+    yield { word, wordFirst };
+    wordFirst += countMarks(word);
   }
 }
 
@@ -264,9 +325,9 @@ function kindOf(url: string, scheme: string | null, hasHost: boolean): DividedUr
   return url.startsWith(placeholderMark) ? 'from_base' : 'relative';
 }
 
-/** Null where there is none: `{{base}}:8080` is a host and its port. */
+/** Null where there is none: `{{base}}:8080` is a host and its port, and the colon in `{{url}}&at=12:30` ends no scheme. */
 function readScheme(url: string): string | null {
-  const end = url.search(/[:/?#\\]/);
+  const end = url.search(/[^A-Za-z0-9+.\x9f-]/);
   if (end === -1 || url[end] !== ':') return null;
   const scheme = url.slice(0, end);
   return scheme === placeholderMark && /^[0-9]/.test(url.slice(end + 1, end + 2)) ? null : scheme;
@@ -288,7 +349,8 @@ function partAt(
   if (kind === 'from_base' && at === 0) return url === placeholderMark ? 'whole' : 'base';
   if (at < hostEnd) {
     if (kind !== 'absolute') return 'relative';
-    const isEnd = at === hostEnd - 1 && at > hostStart && !'.-@:\uE000'.includes(url[at - 1] ?? '');
+    const isEnd =
+      at === hostEnd - 1 && at > hostStart && !`.-@:${placeholderMark}`.includes(url[at - 1] ?? '');
     return isEnd ? 'host_end' : 'host';
   }
   // Two slashes at the beginning are followed by a host.

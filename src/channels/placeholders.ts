@@ -1,4 +1,12 @@
-import { findPlaces, type Place, placeholderMark, type Places, type TextForm } from './placeholder-places.ts';
+import {
+  allWords,
+  findPlaces,
+  mayHaveLinks,
+  type Place,
+  placeholderMark,
+  type Places,
+  type TextForm,
+} from './placeholder-places.ts';
 import { encodeUrlValue } from './url-values.ts';
 
 /**
@@ -48,18 +56,21 @@ export function compileText(text: string, form: TextForm): CompiledText {
 }
 
 function placesOf(text: string, form: TextForm): Places {
+  if (form === 'text' && !mayHaveLinks(text)) return allWords;
+  // As long as the text, so that positions are the same.
+  const unmarked = text.includes(placeholderMark) ? text.replaceAll(placeholderMark, ' ') : text;
   const marked = createJoiner();
   let count = 0;
   let literalStart = 0;
   for (const { start, end } of scanPlaceholders(text)) {
-    marked.add(text.slice(literalStart, start).replaceAll(placeholderMark, ' '));
+    marked.add(unmarked.slice(literalStart, start));
     marked.add(placeholderMark);
     literalStart = end;
     count += 1;
   }
-  marked.add(text.slice(literalStart).replaceAll(placeholderMark, ' '));
-  // Without placeholders there is nothing to read.
-  return findPlaces(count === 0 ? '' : marked.join(), count, form);
+  if (count === 0) return allWords;
+  marked.add(unmarked.slice(literalStart));
+  return findPlaces(marked.join(), count, form);
 }
 
 /** More pieces at once would be memory; fewer, more joining. */

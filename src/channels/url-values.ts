@@ -30,13 +30,18 @@ const encoders: Readonly<Record<UrlPart, (value: string) => string>> = {
   host_end: (value) => (value.startsWith('/') ? encodePath(value) : encode(value, /[^A-Za-z0-9._~:-]+/g)),
   relative: (value) => encodePath(value).replace(/[:@]/g, encodeURIComponent),
   path: encodePath,
-  component: (value) => encode(value, /[^A-Za-z0-9._~-]+/g),
+  component: encodeComponent,
 };
 
 /** What stands for a value in that part of a URL; never longer than nine times the value, or one character. */
 export function encodeUrlValue(part: UrlPart, value: string): string {
-  return encoders[part](value);
+  return unreserved.test(value) && !decidesUrl.has(part) ? value : encoders[part](value);
 }
+
+/** RFC 3986 §2.3: these mean themselves wherever they stand. Most values have no others, and are not to be taken apart. */
+const unreserved = /^[A-Za-z0-9._~-]*$/;
+/** Parts where a value that means itself may still be none that is allowed. */
+const decidesUrl: ReadonlySet<UrlPart> = new Set(['whole', 'base', 'scheme']);
 
 /** RFC 3986 §3.3: what is encoded already stays so. A question mark or a number sign would end the path. */
 function encodePath(value: string): string {
@@ -44,12 +49,12 @@ function encodePath(value: string): string {
 }
 
 function encode(value: string, others: RegExp): string {
-  return value.toWellFormed().replace(others, encodeOctets);
+  return value.toWellFormed().replace(others, encodeComponent);
 }
 
-function encodeOctets(text: string): string {
+function encodeComponent(text: string): string {
   // RFC 3986 reserves these, and encodeURIComponent leaves them.
-  return encodeURIComponent(text).replace(
+  return encodeURIComponent(text.toWellFormed()).replace(
     /[!'()*]/g,
     (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`,
   );

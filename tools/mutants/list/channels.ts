@@ -287,8 +287,16 @@ export const channels: readonly Mutant[] = [
     harm: 'a placeholder called constructor prints the program',
   },
   {
+    file: 'src/channels/placeholder-places.ts',
+    from: '`<(?!(?:${rawTextTags})\\\\b)[a-z][a-z0-9:-]*${attributes}/?>`,',
+    to: '`<[a-z][a-z0-9:-]*${attributes}/?>`,',
+    tests: ['src/channels/placeholder-places.test.ts'],
+    named: 'has the places that it has where all of it is read',
+    harm: 'what stands in a script is read as markup',
+  },
+  {
     file: 'src/channels/url-values.ts',
-    from: 'component: (value) => encode(value, /[^A-Za-z0-9._~-]+/g),',
+    from: 'component: encodeComponent,',
     to: 'component: encodePath,',
     tests: ['src/channels/placeholder-places.test.ts'],
     named: 'is one parameter, which is the value',
