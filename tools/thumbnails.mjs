@@ -32,7 +32,7 @@ try {
     const file = path.join(gallery.galleryDirectory, slug, 'thumbnail.webp');
     digests[slug] = gallery.digestThumbnailSource(html, variables);
     if (!options.all && digests[slug] === taken[slug] && (await exists(file))) continue;
-    await tab.setContent(fillText(compileText(html), variables, 'html', Infinity));
+    await tab.setContent(fillText(compileText(html, 'html'), variables, Infinity));
     // Drawn smaller at once, the tiles of a mosaic would not end on whole pixels, and show seams.
     const picture = (await tab.screenshot()).toString('base64');
     const { width } = thumbnail;

@@ -80,11 +80,11 @@ export function renderLayout(email: MarkupElement, subject: string): string {
 ${renderStyles(layout)}
 </head>
 <body class="${paper.className}" style="margin:0;padding:0;width:100%;word-break:break-word;-webkit-text-size-adjust:100%;${paper.style}">
-<div role="article" aria-roledescription="email" aria-label="${escapeQuotes(subject)}" lang="${language}">
+<div role="main" lang="${language}">
 ${openTable(paper, 'width="100%"')}
 <tr><td class="page" align="center" style="padding:32px 12px">
 <!--[if mso]><table role="presentation" width="${widthPx}" cellpadding="0" cellspacing="0" border="0"><tr><td><![endif]-->
-<div role="main" style="max-width:${widthPx}px;margin:0 auto;text-align:left">
+<div role="article" aria-roledescription="email" aria-label="${escapeQuotes(subject)}" style="max-width:${widthPx}px;margin:0 auto;text-align:left">
 ${content}
 </div>
 <!--[if mso]></td></tr></table><![endif]-->
