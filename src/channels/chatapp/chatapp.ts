@@ -17,6 +17,7 @@ export {
   findTemplateIssues,
   findValueProblem,
   listTemplateParameters,
+  listTemplateTexts,
   listTemplateWarnings,
   type TemplateBubble,
   type TemplateButton,

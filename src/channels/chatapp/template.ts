@@ -1,5 +1,5 @@
 import { isLongerThan } from '../../platform/characters.ts';
-import { compileText, type CompiledText, fillText, listPlaceholders } from '../placeholders.ts';
+import { compileText, type CompiledText, fillText, findValue, listPlaceholders } from '../placeholders.ts';
 
 /** What a template is for, which decides how it may be sent and what it costs. */
 export const templateCategories = ['marketing', 'utility', 'authentication'] as const;
@@ -67,10 +67,31 @@ export function findComponent<Type extends TemplateComponent['type']>(
   return (found as Extract<TemplateComponent, { type: Type }> | undefined) ?? null; // Of that type.
 }
 
+/** What its author wrote: texts, labels and addresses. */
+export function listTemplateTexts(content: TemplateContent): string[] {
+  if (content.kind === 'code') return [];
+  return content.components.flatMap((component) =>
+    component.type === 'buttons'
+      ? component.buttons.flatMap((button) =>
+          button.type === 'url' ? [button.text, button.url] : [button.text],
+        )
+      : [component.text],
+  );
+}
+
 /** A text with its values; longer than any template may become is null. */
 export function fillTemplateText(text: string | CompiledText, parameters: TemplateParameters): string | null {
   const compiled = typeof text === 'string' ? compileText(text, 'text') : text;
   return fillText(compiled, parameters, filledCharsMax);
+}
+
+/**
+ * What stands for the placeholder of a button's URL, as the URL with its values has it; null where there is none. Meta
+ * appends it as it gets it, so that it is encoded before.
+ */
+export function fillLinkParameter(url: string, parameters: TemplateParameters): string | null {
+  const [placeholder] = compileText(url, 'text').placeholders;
+  return placeholder === undefined ? null : (findValue(placeholder, placeholder.place, parameters) ?? '');
 }
 
 /** Four times what a body may have before its values are in. */

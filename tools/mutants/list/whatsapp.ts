@@ -10,6 +10,14 @@ const templates = [`${room}/management.test.ts`];
 
 export const whatsapp: readonly Mutant[] = [
   {
+    file: 'src/channels/chatapp/template.ts',
+    from: '(findValue(placeholder, placeholder.place, parameters) ??',
+    to: '(parameters[placeholder.name] ??',
+    tests: ['src/channels/chatapp/providers/whatsapp/whatsapp.test.ts'],
+    named: 'a value in the address of a button is what the preview and the example have',
+    harm: 'the button of a message leads elsewhere than its preview',
+  },
+  {
     file: `${room}/answers.ts`,
     from: "return { outcome: { kind: 'unknown', reply: ownWords(answer.detail, remote) }, code: null };",
     to: "return { outcome: { kind: 'deferred', reason: 'other', reply: ownWords(answer.detail, remote) }, code: null };",

@@ -1,6 +1,7 @@
 import type { ChatAppHandOff } from '../../provider.ts';
 import {
   codeParameter,
+  fillLinkParameter,
   findComponent,
   listTemplateParameters,
   type TemplateParameters,
@@ -80,10 +81,10 @@ function composeComponents(content: WrittenTemplate, values: TemplateParameters)
   const buttons = findComponent(content, 'buttons')?.buttons ?? [];
   for (const [index, button] of buttons.entries()) {
     if (button.type !== 'url') continue;
-    const [name] = namesIn({ type: 'buttons', buttons: [button] });
-    if (name === undefined) continue;
+    const text = fillLinkParameter(button.url, values);
+    if (text === null) continue;
     // Among all buttons, also those of other types.
-    const parameters = [{ type: 'text', text: values[name] ?? '' }] as const;
+    const parameters = [{ type: 'text', text }] as const;
     components.push({ type: 'button', sub_type: 'url', index: String(index), parameters });
   }
   return components;

@@ -11,6 +11,7 @@ import {
 import { type Graph, type GraphOptions, startGraph } from '../../../../../test/support/graph.ts';
 import { createManualClock } from '../../../../../test/support/manual-clock.ts';
 import type { ChatAppHandOff, ChatAppOutcome } from '../../provider.ts';
+import { fillTemplateText, type WrittenTemplate } from '../../template.ts';
 import { chooseNumber, createWhatsAppProvider, type WhatsAppOptions } from './whatsapp.ts';
 
 const endings: (() => Promise<void>)[] = [];
@@ -108,6 +109,34 @@ test('a message goes out in the form that Meta describes', async () => {
       ],
     },
   });
+});
+
+test('a value in the address of a button is what the preview and the example have', async () => {
+  const { graph, handOff } = await arrangeOne();
+  for (const url of [
+    'https://a.example/?q={{v}}',
+    'https://a.example/x/{{v}}',
+    'https://a.example/x/{{{v}}}',
+  ]) {
+    const button = { type: 'url', text: 'Open', url } as const;
+    const parameters = { v: 'a b/c&d=e' };
+    const content: WrittenTemplate = {
+      kind: 'written',
+      components: [
+        { type: 'body', text: 'Hello.' },
+        { type: 'buttons', buttons: [button] },
+      ],
+      examples: parameters,
+    };
+    await handOff({ template: { ...aTemplate, content }, parameters });
+    const sent = url.replace(/\{+v\}+$/, graph.messages.at(-1)?.values['button 0'] ?? '');
+    expect(fillTemplateText(url, parameters)).toBe(sent);
+  }
+  expect(graph.messages.map(({ values }) => values['button 0'])).toEqual([
+    'a%20b%2Fc%26d%3De',
+    'a%20b/c&d=e',
+    'a b/c&d=e',
+  ]);
 });
 
 test('a code goes into the text and into the button', async () => {
