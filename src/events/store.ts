@@ -319,16 +319,16 @@ export async function listEventsOfContact(
   return connection.rows(
     unpreparedStatement<OccurrenceRow>(
       `with page as materialized (
-         select id, definition_number, payload::text as payload, occurred_at
+         select id, definition_number, payload, payload_bytes, occurred_at
          from events
          where organization_id = $1 and contact_id = $2
            ${pageClause(page, 'id', '$3')}
          limit $4
        ), measured as (
-         select page.*, sum(octet_length(payload)) over (order by id ${order}) - octet_length(payload) as bytes_before
+         select page.*, sum(payload_bytes) over (order by id ${order}) - payload_bytes as bytes_before
          from page
        )
-       select e.id, d.name, e.payload::json, e.occurred_at, count(*) over () < (select count(*) from page) as is_cut_off
+       select e.id, d.name, e.payload, e.occurred_at, count(*) over () < (select count(*) from page) as is_cut_off
        from measured e
        join event_definitions d on d.organization_id = $1 and d.number = e.definition_number
        where e.bytes_before < $5
