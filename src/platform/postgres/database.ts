@@ -1,5 +1,6 @@
 import pg from 'pg';
 import { type Clock, sleep, systemClock, within } from '../clock.ts';
+import { createFairPlaces } from '../fair-places.ts';
 import { type AnswerWatch, createAnswerWatch, type ProbeResult } from './answer-watch.ts';
 import { querySequence } from './sequence.ts';
 
@@ -178,11 +179,11 @@ export function openDatabase(options: DatabaseOptions): Database {
   let isIdleAsked = false;
   /** On an open connection of a pool: a new one may be refused although all is well. */
   const askIdle = async (): Promise<ProbeResult> => {
-    const idle = pools.find(({ idleCount }) => idleCount > 0);
+    const idle = pools.find(({ connections }) => connections.idleCount > 0);
     if (isIdleAsked || idle === undefined) return 'unclear';
     isIdleAsked = true;
     try {
-      const client = await idle.connect();
+      const client = await idle.connections.connect();
       const cause = await ask(watch, client, { text: 'select 1' }).then(
         () => undefined,
         (error: unknown) => error,
@@ -214,7 +215,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   let hasRunOutOfSpace = false;
   /** Connections whose session plans by index, which no transaction on them has to ask for. */
   const plannedByIndex = new WeakSet<pg.ClientBase>();
-  const openPool = (connectionsMax: number, plans: Plans) => {
+  const openPool = (connectionsMax: number, plans: Plans): Pool => {
     const opened = new pg.Pool({
       ...clientConfig(options.address, {
         applicationName: options.applicationName ?? 'postillion',
@@ -245,7 +246,30 @@ export function openDatabase(options: DatabaseOptions): Database {
         if (message.code === diskFull) hasRunOutOfSpace = true;
       });
     });
-    return opened;
+    const places = createFairPlaces(clock, { placesMax: connectionsMax, waitMaxMs: connectTimeoutMs });
+    const leaving = new WeakMap<pg.ClientBase, () => void>();
+    opened.on('release', (_cause, client: pg.ClientBase) => {
+      leaving.get(client)?.();
+      leaving.delete(client);
+    });
+    return {
+      connections: opened,
+      waiting: () => places.waiting() + opened.waitingCount,
+      connect: async (organizationIds) => {
+        // No caller has to wait again for what the last one has found out.
+        if (watch.isSilent()) throw noConnection(new Error('PostgreSQL does not answer'));
+        const leave = await places.take(holderOf(organizationIds));
+        if (leave === null) throw noConnection(new Error('all connections were in use'));
+        try {
+          const client = await opened.connect();
+          leaving.set(client, leave);
+          return client;
+        } catch (cause) {
+          leave();
+          throw noConnection(cause);
+        }
+      },
+    };
   };
   const byIndexConnectionsMax =
     options.connectionsMax < splitConnectionsMin ? 0 : Math.ceil(options.connectionsMax / 2);
@@ -284,7 +308,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     organizationIds: readonly string[] | null,
     work: (transaction: Transaction) => Promise<Result>,
   ): Promise<Result> => {
-    const client = await connect(plans === 'by_index' ? poolByIndex : pool, watch);
+    const client = await (plans === 'by_index' ? poolByIndex : pool).connect(organizationIds);
     shareWrite(client);
     // Sent without waiting: if it fails, so does every statement after it on the same connection.
     let failure: Error | null = null;
@@ -372,7 +396,7 @@ export function openDatabase(options: DatabaseOptions): Database {
   };
 
   const rows: Database['rows'] = async <Row>(given: Statement<Row>, values: readonly unknown[] = []) => {
-    const client = await connect(pool, watch);
+    const client = await pool.connect(null);
     try {
       const found = await runOn<Row>(watch, client, prepare(given), values);
       client.release();
@@ -383,7 +407,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     }
   };
   const together: Database['together'] = async (organizationIds, statements) => {
-    const client = await connect(poolByIndex, watch);
+    const client = await poolByIndex.connect(organizationIds);
     shareWrite(client);
     const opening = openingOf(client, 'by_index', organizationIds);
     const answered = watch.sent(client);
@@ -456,13 +480,13 @@ export function openDatabase(options: DatabaseOptions): Database {
       void keepAsking(client, clock, probe);
     },
     connections: () => ({
-      used: sumOf(pools, ({ totalCount, idleCount }) => totalCount - idleCount),
-      idle: sumOf(pools, ({ idleCount }) => idleCount),
-      waiting: sumOf(pools, ({ waitingCount }) => waitingCount),
+      used: sumOf(pools, ({ connections: { totalCount, idleCount } }) => totalCount - idleCount),
+      idle: sumOf(pools, ({ connections }) => connections.idleCount),
+      waiting: sumOf(pools, (each) => each.waiting()),
       max: options.connectionsMax,
     }),
     close: async () => {
-      await Promise.all(pools.map((each) => each.end()));
+      await Promise.all(pools.map(({ connections }) => connections.end()));
     },
   };
 }
@@ -484,7 +508,20 @@ const settingsByIndex = [
 
 type Plans = 'plainly' | 'by_index';
 
-function sumOf(pools: readonly pg.Pool[], count: (pool: pg.Pool) => number): number {
+type Pool = {
+  connections: pg.Pool;
+  /** A connection, in the turn of the organization that it is for; null for what is for none, or not known to be. */
+  connect: (organizationIds: readonly string[] | null) => Promise<pg.PoolClient>;
+  waiting: () => number;
+};
+
+/** What is for several, such as a transaction that their requests share, is as good as for all. */
+function holderOf(organizationIds: readonly string[] | null): string | null {
+  const [first = null, ...others] = organizationIds ?? [];
+  return others.length === 0 ? first : null;
+}
+
+function sumOf(pools: readonly Pool[], count: (pool: Pool) => number): number {
   return pools.reduce((sum, pool) => sum + count(pool), 0);
 }
 
@@ -669,16 +706,6 @@ const getTypeParser: typeof pg.types.getTypeParser = (oid: number, format?: 'tex
   // eslint-disable-next-line @typescript-eslint/no-unsafe-return -- pg types its parsers as any
   return pg.types.getTypeParser(oid, format);
 };
-
-async function connect(pool: pg.Pool, watch: AnswerWatch<pg.ClientBase>): Promise<pg.PoolClient> {
-  // No caller has to wait again for what the last one has found out.
-  if (watch.isSilent()) throw noConnection(new Error('PostgreSQL does not answer'));
-  try {
-    return await pool.connect();
-  } catch (cause) {
-    throw noConnection(cause);
-  }
-}
 
 function noConnection(cause: unknown): DatabaseUnavailableError {
   return new DatabaseUnavailableError('no connection to PostgreSQL', { cause, mayBeCarriedOut: false });
