@@ -1070,6 +1070,31 @@ test('a million wrong values are answered with a list that has an end', async ()
   expect(text.length).toBeLessThan(5_000);
 });
 
+describe('reading much', () => {
+  let narrow: TestServer;
+
+  beforeAll(async () => {
+    const pace = { bytesPerSecond: 1, burstBytes: 1, waitMaxMs: 0 };
+    narrow = await startTestServer({ limits: { pace } });
+  });
+
+  afterAll(() => narrow.stop());
+
+  test('is refused beyond its pace beside an organization that asks for something, and changes nothing else', async () => {
+    const { id: organizationId } = await createOrganization(narrow.installation, 'Other');
+    const wanted = { organizationId, name: 'K', scopes: ['full_access'], expiresAt: null };
+    const { key } = await createApiKey(narrow.installation, wanted);
+    const other = { authorization: `Bearer ${key}` };
+    const read = async (headers?: Record<string, string>) =>
+      (await narrow.request('GET', '/v1/email', undefined, headers)).status;
+    expect([await read(), await read(), await read()]).toEqual([200, 200, 200]);
+    expect(await read(other)).toBe(200);
+    expect([await read(), await read()]).toEqual([200, 503]);
+    // What reads nothing goes on.
+    expect((await narrow.request('POST', '/v1/email/send', letter)).status).toBe(202);
+  });
+});
+
 describe('a database that is away', () => {
   let admin: pg.Client;
   let away: TestServer;

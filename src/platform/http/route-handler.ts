@@ -1,10 +1,11 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { now } from '../clock.ts';
+import { now, sleep } from '../clock.ts';
 import { isUuid } from '../ids.ts';
 import type { Log } from '../log.ts';
 import { type Secrets, sha256 } from '../secrets.ts';
 import type { Share, Shares } from '../shares.ts';
 import { apiPrefix, countOtherEvents, tooManyRequests } from './admission.ts';
+import type { AnswerPace, PacedAnswer } from './answer-pace.ts';
 import { type BodyPool, collectInPlace } from './body-pool.ts';
 import { type BodyReading, type CollectedBody, readBody } from './body-reader.ts';
 import { type AskedReading, type BodyThread, largeBodyBytesMin } from './body-threads.ts';
@@ -59,7 +60,7 @@ export function compileChecks(route: Route, validation: Validation): Checks {
 
 /** `holder` of a share is an organization. */
 export type RouteTools = RouteServices &
-  BodyPool & { knownPaths: KnownPaths; places: Shares; unsent: Shares };
+  BodyPool & { knownPaths: KnownPaths; places: Shares; unsent: Shares; pace: AnswerPace };
 
 export async function runRoute(
   tools: RouteTools,
@@ -81,6 +82,8 @@ export async function runRoute(
 
   const collected = await collectInPlace(tools, request.raw, route.bodyBytesMax, caller.organizationId);
   let place: Share | null = null;
+  let paced: PacedAnswer | null = null;
+  let answerBytes = 0;
   try {
     place = tools.places.take(caller.organizationId, 1);
     if (place === null) throw tooManyRequests();
@@ -93,6 +96,7 @@ export async function runRoute(
     });
     if (body.kind === 'invalid') throw await refuseBody(tools, route, caller, key, body.issues);
     countOtherEvents(route, body, request, reply);
+    paced = await waitForTurn(tools, route, caller);
     const response = await route.handle({
       caller,
       params: lowerIds(request.params),
@@ -104,11 +108,28 @@ export async function runRoute(
       facts,
       traceId: readTraceId(request.headers.traceparent),
     });
-    return sendResponse(tools, request, reply, route, response);
+    const written = writeResponse(route, response);
+    answerBytes = written.body.length;
+    return sendResponse(tools, request, reply, route, written);
   } finally {
+    paced?.end(answerBytes);
     place?.release();
     collected.release();
   }
+}
+
+/** What changes something has no large answer, and never waits for those that have. */
+async function waitForTurn(
+  { clock, pace }: RouteTools,
+  { method }: Route,
+  { organizationId }: Caller,
+): Promise<PacedAnswer | null> {
+  pace.note(organizationId);
+  if (method !== 'GET') return null;
+  const paced = pace.begin(organizationId);
+  if (paced === null) throw overloaded('Too much is being read at the moment.');
+  if (paced.waitMs > 0) await sleep(clock, paced.waitMs);
+  return paced;
 }
 
 /** A 404 as for any path that is not there, and no 405; sentence and `allow` say what there is instead. */
@@ -240,9 +261,8 @@ function sendResponse(
   { raw, caller }: FastifyRequest,
   reply: FastifyReply,
   route: Route,
-  response: RouteResponse,
+  { statusCode, headers, body }: WrittenResponse,
 ): FastifyReply {
-  const { statusCode, headers, body } = writeResponse(route, response);
   if (!holdUnsent(reply.raw, unsent, caller?.organizationId ?? '', body.length)) {
     // What only reads can be refused still. What was carried out must not be called refused: its client has to take it
     // for a lost connection.
@@ -257,10 +277,9 @@ function sendResponse(
     .send(body);
 }
 
-function writeResponse(
-  route: Route,
-  response: RouteResponse,
-): { statusCode: number; headers: Readonly<Record<string, string>>; body: Buffer } {
+type WrittenResponse = { statusCode: number; headers: Readonly<Record<string, string>>; body: Buffer };
+
+function writeResponse(route: Route, response: RouteResponse): WrittenResponse {
   const { statusCode } = route.success;
   switch (response.kind) {
     case 'json':

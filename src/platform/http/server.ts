@@ -4,6 +4,7 @@ import { type Clock, within } from '../clock.ts';
 import type { NewId } from '../ids.ts';
 import { createShares } from '../shares.ts';
 import { type Admission, type Admit, admitIfApi, type AdmissionTools, apiPrefix } from './admission.ts';
+import { createAnswerPace, type PaceLimits } from './answer-pace.ts';
 import { type ArrivalLimits, defaultArrivalLimits, watchArrival } from './arrival.ts';
 import { declaredBytes } from './body-reader.ts';
 import { shareConnections } from './connection-shares.ts';
@@ -89,6 +90,8 @@ export type HttpLimits = PipelineLimits & {
   callbackBytesMax: number;
   /** Bytes of responses that clients have not read yet: of the API by organization, of pages as many again by site. */
   unsentBytesMax: number;
+  /** How fast an organization may read beside others. */
+  pace: PaceLimits;
   /**
    * A connection on which nothing moves for so long is closed: a response that nobody reads would be kept for ever. Less
    * cuts off clients on slow lines, whose system takes in half a megabyte or so at a time (nginx waits as long).
@@ -110,6 +113,7 @@ export const defaultHttpLimits: HttpLimits = {
   callbacksArrivingMax: 500,
   callbackBytesMax: 32 * 1_048_576,
   unsentBytesMax: 128 * 1_048_576,
+  pace: { bytesPerSecond: 1_048_576, burstBytes: 4 * 1_048_576, waitMaxMs: 10_000 },
   stalledMs: 60_000,
   headersTimeoutMs: 15_000,
   arrival: defaultArrivalLimits,
@@ -208,6 +212,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     arriving: createShares(limits.arrivingMax),
     bytes: createShares(limits.largeBodyBytesMax),
     unsent: createShares(limits.unsentBytesMax),
+    pace: createAnswerPace(options.clock, limits.pace),
   };
   const pageTools: PageTools = {
     arrival: limits.arrival,

@@ -381,14 +381,14 @@ test('a caller that gives up while a connection is opened for it leaves none tak
   );
   while (taken < 4) await new Promise(setImmediate);
   await terminate('given up');
-  // It waits for three seconds, for a connection that is open by then, and not yet ready.
+  // It waits for three seconds, for a connection that is open later than that.
   const waiting = eight
     .transactionByIndex(() => Promise.resolve())
     .then(
       () => 'served',
       () => 'refused',
     );
-  answersAfterMs = 1_700;
+  answersAfterMs = 3_500;
   letGo();
   await Promise.all(held);
   expect(await waiting).toBe('refused');

@@ -3,6 +3,41 @@ import type { Mutant } from '../mutant.ts';
 
 export const platform: readonly Mutant[] = [
   {
+    file: 'src/platform/fair-places.ts',
+    from: 'const ownMax = Math.max(placesMax - 1, 1);',
+    to: 'const ownMax = placesMax;',
+    tests: ['src/platform/fair-places.test.ts'],
+    harm: 'an organization that reads much has every connection, and a mail waits until one of them is done',
+  },
+  {
+    file: 'src/platform/fair-places.ts',
+    from: 'if (ownOf(holder) === 0) return holder;',
+    to: '',
+    tests: ['src/platform/fair-places.test.ts'],
+    harm: 'whoever waits for a first connection waits until those have another who have some',
+  },
+  {
+    file: 'src/platform/fair-places.ts',
+    from: '          waiting -= 1;\n          queue.delete(waiter);',
+    to: '          waiting -= 1;',
+    tests: ['src/platform/fair-places.test.ts'],
+    harm: 'a connection is kept for a request that was refused long ago, and lost',
+  },
+  {
+    file: 'src/platform/http/answer-pace.ts',
+    from: 'if (!hasOthers(holder)) return unpaced;',
+    to: '',
+    tests: ['src/platform/http/answer-pace.test.ts'],
+    harm: 'an organization that has an installation for itself reads at a megabyte a second',
+  },
+  {
+    file: 'src/platform/http/answer-pace.ts',
+    from: 'account.balance -= expectedBytes;',
+    to: '',
+    tests: ['src/platform/http/answer-pace.test.ts'],
+    harm: 'large answers that are asked for at once are all begun at once',
+  },
+  {
     file: 'src/platform/http/idempotency.ts',
     from: "return locks[index]?.is_locked === true ? { kind: 'free' } : { kind: 'concurrent' };",
     to: "return { kind: 'free' };",
