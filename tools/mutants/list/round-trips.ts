@@ -39,8 +39,8 @@ export const roundTrips: readonly Mutant[] = [
   },
   {
     file: 'src/platform/postgres/database.ts',
-    from: "const client = await connect(plans === 'by_index' ? poolByIndex : pool, watch);",
-    to: 'const client = await connect(poolByIndex, watch);',
+    from: "const client = await (plans === 'by_index' ? poolByIndex : pool).connect(organizationIds);",
+    to: 'const client = await poolByIndex.connect(organizationIds);',
     tests: ['src/platform/postgres/database.test.ts'],
     named: 'transactions by index are planned by index and others are not',
     harm: 'previews of segments are never planned for their values',
