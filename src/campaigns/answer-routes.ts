@@ -27,6 +27,7 @@ import {
 } from './answer-schema.ts';
 import type { CampaignChannel } from './channel.ts';
 import { explainRecipient, type ExplainTools, showExplanation } from './explaining.ts';
+import { oversightsHeader, tellOversights } from './oversights.ts';
 import { type Preview, previewCampaign } from './preview.ts';
 import { listRecipients } from './recipients.ts';
 import type { SampleTools } from './sampling.ts';
@@ -133,14 +134,18 @@ function sampleRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[
         statusCode: 202,
         schema: testRecord,
         when: 'Accepted for delivery.',
-        headers: missingVariablesHeader,
+        headers: { ...missingVariablesHeader, ...oversightsHeader },
       },
       errors: [badRequest, notFound, sendingSuspended, monthlyQuotaExceeded, serviceUnavailable],
       handle: async ({ caller: { organizationId }, params: { id }, body }) => {
         const wanted = { to: body.to, contactId: body.contact_id ?? null };
         const sent = await sendTest(tools, { organizationId, channel, id }, wanted);
         if (sent instanceof PublicError) throw sent;
-        return json({ ids: sent.ids }, tellMissingVariables(sent.missingVariables));
+        const headers = {
+          ...tellMissingVariables(sent.missingVariables),
+          ...tellOversights(sent.oversights),
+        };
+        return json({ ids: sent.ids }, headers);
       },
     }),
   ];

@@ -5,6 +5,7 @@ export type {
   CampaignChannel,
   CampaignChannels,
   CampaignContent,
+  Oversight,
   PreparableCampaign,
   Preparation,
   PreparedMessage,

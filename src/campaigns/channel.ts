@@ -1,5 +1,6 @@
 import type { TProperties } from 'typebox';
 import type { SendingChannel } from '../channels/channel.ts';
+import type { ForeignName } from '../channels/foreign-syntax.ts';
 import type { Values } from '../channels/placeholders.ts';
 import type {
   CampaignRecipient,
@@ -172,7 +173,7 @@ export type PeopleBudget = {
 };
 
 /** `no_unsubscribe_link`: readers can unsubscribe only by a button of their mail client. */
-export type Oversight = 'no_unsubscribe_link';
+export type Oversight = 'no_unsubscribe_link' | ForeignName;
 
 export type QuotaMeter = (values: Values) => number;
 

@@ -1,3 +1,4 @@
+import { foreignSyntaxWarnings } from '../messages/messages.ts';
 import type { Oversight } from './channel.ts';
 
 /**
@@ -10,7 +11,8 @@ const header = 'postillion-warnings';
 /** For a route's description in OpenAPI. */
 export const oversightsHeader = {
   [header]:
-    'Names of likely mistakes, separated by commas. `no_unsubscribe_link`: neither the HTML nor the text has `{{unsubscribe_url}}`, so recipients can unsubscribe only through their mail client. A mistake is not a reason to refuse the request. Absent if there are none.',
+    'Names of likely mistakes, separated by commas. `no_unsubscribe_link`: neither the HTML nor the text has `{{unsubscribe_url}}`, so recipients can unsubscribe only through their mail client. ' +
+    `${foreignSyntaxWarnings} A mistake is not a reason to refuse the request. Absent if there are none.`,
 };
 
 export function tellOversights(oversights: readonly Oversight[]): Record<string, string> {

@@ -1,7 +1,7 @@
 import type { Acceptor } from '../messages/messages.ts';
 import { badRequest, PublicError, resourceNotFound } from '../platform/http/errors.ts';
 import { now } from '../platform/clock.ts';
-import type { CampaignChannel } from './channel.ts';
+import type { CampaignChannel, Oversight } from './channel.ts';
 import type { CampaignReference } from './lifecycle.ts';
 import { loadSample, type SampleTools } from './sampling.ts';
 
@@ -15,12 +15,12 @@ export async function sendTest(
   tools: SampleTools & { acceptor: Acceptor },
   reference: CampaignReference,
   { to, contactId }: { to: readonly string[]; contactId: string | null },
-): Promise<{ ids: string[]; missingVariables: string[] } | PublicError> {
+): Promise<{ ids: string[]; missingVariables: string[]; oversights: Oversight[] } | PublicError> {
   const { organizationId, channel } = reference;
   const sample = await loadSample(tools, reference, contactId);
   if (sample instanceof PublicError) return sample;
   if (sample === null) return resourceNotFound();
-  const { preparation, values } = sample;
+  const { preparation, values, campaign } = sample;
   if (preparation.kind === 'not_ready')
     return new PublicError(
       badRequest,
@@ -39,7 +39,13 @@ export async function sendTest(
   const refused = outcomes.find((outcome) => outcome.kind === 'refused');
   if (ids.length === 0 && refused !== undefined) return refused.error;
   const { variableNames } = preparation.message;
-  return { ids, missingVariables: variableNames.filter((name) => !Object.hasOwn(values, name)) };
+  return {
+    ids,
+    missingVariables: variableNames.filter((name) => !Object.hasOwn(values, name)),
+    oversights: await tools.database.asOrganizations([organizationId], (transaction) =>
+      channel.findOversights(transaction, organizationId, campaign.content),
+    ),
+  };
 }
 
 function unfit({ words }: CampaignChannel): PublicError {

@@ -1,10 +1,12 @@
 import {
   listTemplateParameters,
+  listTemplateTexts,
   listTemplateWarnings,
   type TemplateButton,
   type TemplateComponent,
   type TemplateContent,
 } from '../channels/chatapp/chatapp.ts';
+import { describeForeignSyntax } from '../channels/foreign-syntax.ts';
 import { describeRefusals } from './refusals.ts';
 import { findUnsendability } from './review.ts';
 import type { ButtonShape, ComponentShape, ContentRecord, TemplateRecord } from './schema.ts';
@@ -73,6 +75,7 @@ function listWarnings(row: TemplateRow): string[] {
   const refusals = describeRefusals(row);
   return [
     ...(status === 'pending' ? listTemplateWarnings(row.content) : []),
+    ...describeForeignSyntax(listTemplateTexts(row.edited_content ?? row.content)),
     ...listMoves(row),
     ...(row.edit_refusal === null ? [] : [`The provider refused its last edit: ${row.edit_refusal}`]),
     ...(problem === null ? [] : [describeProblem(row, problem)]),

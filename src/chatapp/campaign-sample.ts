@@ -1,4 +1,10 @@
-import { fillTemplate, type TemplateContent, type TemplateParameters } from '../channels/chatapp/template.ts';
+import {
+  fillTemplate,
+  listTemplateTexts,
+  type TemplateContent,
+  type TemplateParameters,
+} from '../channels/chatapp/template.ts';
+import { describeForeignSyntax } from '../channels/foreign-syntax.ts';
 import type { Values } from '../channels/placeholders.ts';
 import type { PreparedMessage, Sample, SampleCopy, TestCopy } from '../campaigns/campaigns.ts';
 import type { Submission } from '../messages/messages.ts';
@@ -18,13 +24,18 @@ export function renderChatAppSample(message: PreparedMessage, copy: SampleCopy):
     url: button.type === 'url' ? button.url : null,
     phone_number: button.type === 'phone_number' ? button.phoneNumber : null,
   }));
-  return { record: { header, body, footer, buttons }, warnings: [] };
+  return {
+    record: { header, body, footer, buttons },
+    warnings: describeForeignSyntax(filled?.written ?? []),
+  };
 }
 
 type FilledCopy = {
   stored: StoredChatAppContent;
   template: TemplateContent;
   parameters: TemplateParameters;
+  /** What the campaign's author and the template's have written. */
+  written: readonly string[];
 };
 
 /** Null if its values make it impossible to send. */
@@ -33,7 +44,10 @@ function fillCopy({ content }: PreparedMessage, values: Values): FilledCopy | nu
   const { template, defaults } = stored;
   if (template === undefined) return null;
   const parameters = fillParameters(compileParameters(stored.parameters), { ...defaults, ...values });
-  return findParameterIssues(template, parameters).length > 0 ? null : { stored, template, parameters };
+  const written = [...listTemplateTexts(template), ...Object.values(stored.parameters)];
+  return findParameterIssues(template, parameters).length > 0
+    ? null
+    : { stored, template, parameters, written };
 }
 
 /** As `POST /chatapp/send` would send it to a number, also of a marketing template: whoever tests it knows. */

@@ -1,11 +1,17 @@
 import { type TProperties, Type } from 'typebox';
 import { addressColumns } from '../audience/audience.ts';
-import { listTemplateParameters, type TemplateParameters } from '../channels/chatapp/template.ts';
+import {
+  listTemplateParameters,
+  listTemplateTexts,
+  type TemplateParameters,
+} from '../channels/chatapp/template.ts';
+import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import { listPlaceholders, type Values } from '../channels/placeholders.ts';
 import {
   type CampaignChannel,
   type CampaignContent,
   type ChannelPauseReason,
+  type Oversight,
   pickValues,
   type PreparableCampaign,
   type Preparation,
@@ -115,7 +121,7 @@ export const chatAppCampaigns: CampaignChannel = {
     buttons: Type.Array(Type.Object({ text: Type.String(), url: textOrNull, phone_number: textOrNull })),
   },
   emptySample: { header: null, body: null, footer: null, buttons: [] },
-  findOversights: () => Promise.resolve([]),
+  findOversights: findChatAppOversights,
   renderSample: (_runner, message, copy) => Promise.resolve(renderChatAppSample(message, copy)),
   submitTest: (_tools, message, copy) => Promise.resolve(submitChatAppTest(message, copy)),
 };
@@ -129,6 +135,18 @@ async function describeUnknown(
   return wasDeleted
     ? `template_id is a chat-app template that was deleted: ${id}`
     : `template_id is not a chat-app template of this organization: ${id}`;
+}
+
+async function findChatAppOversights(
+  transaction: Transaction,
+  organizationId: string,
+  content: CampaignContent,
+): Promise<Oversight[]> {
+  const { template_id: id, parameters = {} } = inputsOf(content);
+  const template =
+    id === undefined ? null : await findChatTemplate(transaction, organizationId, { id: id.toLowerCase() });
+  const texts = template === null ? [] : listTemplateTexts(template.content);
+  return nameForeignSyntax(findForeignSyntax([...texts, ...Object.values(parameters)]));
 }
 
 async function prepareChatAppCampaign(

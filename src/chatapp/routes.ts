@@ -15,6 +15,7 @@ import {
   monthlyQuotaExceeded,
   type SearchedPrefixes,
   sendingSuspended,
+  warningsHeader,
 } from '../messages/messages.ts';
 import { showChatApp } from './record.ts';
 import { chatAppCategory, chatAppRecord, chatAppSendBody, chatAppStatus } from './schema.ts';
@@ -39,7 +40,12 @@ export function chatAppRoutes(tools: MessageRouteTools & SuppressionTools): Rout
         '`template` and `language`. Marketing templates are sent as campaigns.',
       body: chatAppSendBody,
       isIdempotent: true,
-      success: { statusCode: 202, schema: messageReference, when: 'Accepted for delivery.' },
+      success: {
+        statusCode: 202,
+        schema: messageReference,
+        when: 'Accepted for delivery.',
+        headers: warningsHeader,
+      },
       errors: [badRequest, notFound, forbidden, sendingSuspended, monthlyQuotaExceeded, ...idempotencyErrors],
       handle: async ({ caller: { organizationId }, body, idempotencyKey, traceId }) => {
         const prepared = await database.asOrganizations([organizationId], (transaction) =>

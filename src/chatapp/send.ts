@@ -6,7 +6,8 @@ import {
   resolveContact,
   type SuppressionTools,
 } from '../audience/audience.ts';
-import type { TemplateParameters } from '../channels/chatapp/template.ts';
+import { listTemplateTexts, type TemplateParameters } from '../channels/chatapp/template.ts';
+import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import { type ChatTemplate, findChatTemplate } from '../chat-templates/chat-templates.ts';
 import type { Submission } from '../messages/messages.ts';
 import { badRequest, forbidden, notFound, PublicError, validationError } from '../platform/http/errors.ts';
@@ -167,6 +168,7 @@ export function submitChatApp(message: {
     attachments: code === null ? [] : [Buffer.from(code, 'utf8')],
     quotaUnits: 1,
     missingVariables: [],
+    warnings: nameForeignSyntax(findForeignSyntax(listTemplateTexts(template.content))),
     idempotencyKey,
   };
 }

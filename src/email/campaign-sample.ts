@@ -11,6 +11,7 @@ import {
   shownAddressLengthMax,
   unsubscribePlaceholder,
 } from '../channels/email/email.ts';
+import { describeForeignSyntax } from '../channels/foreign-syntax.ts';
 import { fillOnce, listPlaceholders, type Values } from '../channels/placeholders.ts';
 import type { ThreadTask } from '../platform/http/body-threads.ts';
 import { linkPaths } from './tracking/personal-copy.ts';
@@ -43,6 +44,7 @@ export function renderEmailSample(message: PreparedMessage, copy: SampleCopy): S
   if (rendered === null) return null;
   const links = new Set(rendered.html === null ? [] : listLinks(rendered.html));
   links.delete(sampleUrlOf(copy.publicUrl));
+  const { html, text } = contentOf(message);
   return {
     record: {
       ...rendered,
@@ -50,7 +52,8 @@ export function renderEmailSample(message: PreparedMessage, copy: SampleCopy): S
       size_bytes: measureEmail(message, rendered, copy.at),
     },
     warnings: [
-      ...findWarnings(contentOf(message), rendered, [...links].slice(0, linksMax)),
+      ...findWarnings({ html, text }, rendered, [...links].slice(0, linksMax)),
+      ...describeForeignSyntax([message.subject, html, text]),
       ...findTrackingWarnings(message, copy.values),
     ],
   };
@@ -193,6 +196,7 @@ export function submitEmailTest(message: PreparedMessage, copy: TestCopy): Submi
     quotaUnits: 1,
     // The response to a test names them for all of its messages.
     missingVariables: [],
+    warnings: [],
     idempotencyKey: null,
   };
 }

@@ -1,6 +1,7 @@
 import { type TProperties, Type } from 'typebox';
 import { addressColumns } from '../audience/audience.ts';
 import { makeTextPart, mayBeLonger, parseAddress, subjectLengthMax } from '../channels/email/email.ts';
+import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import type { Values } from '../channels/placeholders.ts';
 import { findTracking } from '../domains/domains.ts';
 import { inlineRunner, largeBodyBytesMin, type TaskRunner } from '../platform/http/body-threads.ts';
@@ -172,7 +173,13 @@ export const emailCampaigns: CampaignChannel = {
   emptySample: { subject: null, html: null, text: null, links: [], size_bytes: null },
   findOversights: async (transaction, organizationId, content) => {
     const source = await readSource(transaction, { organizationId, content });
-    return source.kind === 'found' && !hasUnsubscribeLink(source.content) ? ['no_unsubscribe_link'] : [];
+    if (source.kind !== 'found') return [];
+    const { subject, html, text, previewText } = source.content;
+    const { subject: ownSubject = subject, preview_text: ownPreviewText = previewText } = inputsOf(content);
+    return [
+      ...(hasUnsubscribeLink(source.content) ? [] : (['no_unsubscribe_link'] as const)),
+      ...nameForeignSyntax(findForeignSyntax([ownSubject, ownPreviewText, html, text])),
+    ];
   },
   renderSample: (runner, message, copy) =>
     runnerFor(runner, message, copy).run(renderEmailSampleTask, { message, copy }),

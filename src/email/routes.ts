@@ -20,6 +20,7 @@ import {
   missingVariablesHeader,
   monthlyQuotaExceeded,
   sendingSuspended,
+  warningsHeader,
 } from '../messages/messages.ts';
 import { renderEmailSampleTask, submitEmailTestTask } from './campaign-sample.ts';
 import { showEmail } from './record.ts';
@@ -70,7 +71,7 @@ export function emailRoutes({ database, acceptor, runner, readHorizon }: EmailRo
         statusCode: 202,
         schema: messageReference,
         when: 'Accepted for delivery.',
-        headers: missingVariablesHeader,
+        headers: { ...missingVariablesHeader, ...warningsHeader },
       },
       errors: [
         badRequest,
@@ -94,8 +95,11 @@ export function emailRoutes({ database, acceptor, runner, readHorizon }: EmailRo
           return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, null, traceId));
         }
         const key = { organizationId, id: body.template_id };
-        const prepareAnew = async () =>
-          prepareFromTemplate(runner, { ...request, template: (await cache.read(key))?.email ?? null });
+        const prepareAnew = async () => {
+          const read = await cache.read(key);
+          const { email: template = null, prepared = null } = read ?? {};
+          return prepareFromTemplate(runner, { ...request, template, prepared });
+        };
         const recalled = prepareRecalled(request, cache.recall(key));
         return toRouteResponse(
           recalled === null

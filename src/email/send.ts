@@ -12,6 +12,7 @@ import {
   resolveContentType,
   shortenReferences,
 } from '../channels/email/email.ts';
+import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import {
   badRequest,
   defineError,
@@ -25,7 +26,7 @@ import { showKey } from '../platform/http/json-text.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { EmailSendBody } from './schema.ts';
 import type { RecipientField, Submission, SubmittedRecipient } from '../messages/messages.ts';
-import type { EmailTemplate } from '../templates/templates.ts';
+import type { EmailTemplate, PreparedTemplate } from '../templates/templates.ts';
 import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
 
 export const attachmentRejected = defineError(
@@ -41,6 +42,8 @@ export type EmailRequest = {
   body: EmailSendBody;
   /** The template that the body names; null if it names none, or one that does not exist. */
   template: EmailText | null;
+  /** What was made of the template before; null or left out: it is made anew. */
+  prepared?: PreparedTemplate | null;
   idempotencyKey: ScopedKey | null;
 };
 
@@ -120,7 +123,8 @@ export function prepareRecalled(
 ): Submission | null {
   if (recalled === null || mayBeLonger(recalled.email, request.body.variables ?? {}, largeBodyBytesMin))
     return null;
-  const prepared = prepareEmail({ ...request, template: recalled.email });
+  const { email: template, prepared: preparedTemplate } = recalled;
+  const prepared = prepareEmail({ ...request, template, prepared: preparedTemplate });
   return prepared instanceof PublicError ? null : { ...prepared, templateVersion: recalled.version };
 }
 
@@ -260,7 +264,10 @@ function buildSubmission(
   parts: EmailRequest & { from: EmailAddress; recipients: Recipient[] },
 ): Submission | PublicError {
   const { organizationId, body, template, from, recipients, idempotencyKey } = parts;
-  const rendering = renderEmail(sourceOf(body, template), body.variables ?? {});
+  const source = sourceOf(body, template);
+  const { compiled = {}, foreign = findForeignSyntax([source.html, source.text]) } = parts.prepared ?? {};
+  const ofSubject = body.subject === undefined ? {} : { subject: null };
+  const rendering = renderEmail(source, body.variables ?? {}, { ...compiled, ...ofSubject });
   if (rendering.kind === 'too_long') return new PublicError(validationError, rendering.issue);
   const { email: rendered, missingVariables } = rendering;
 
@@ -298,6 +305,7 @@ function buildSubmission(
     attachments: attachments.map((attachment) => attachment.content),
     quotaUnits: recipients.length,
     missingVariables,
+    warnings: nameForeignSyntax(foreign, findForeignSyntax([source.subject])),
     idempotencyKey,
   };
 }

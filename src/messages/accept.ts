@@ -34,6 +34,7 @@ import { tellMissingVariables } from './missing-variables.ts';
 import { findSuspension, quotaExceeded } from './refusals.ts';
 import * as store from './store.ts';
 import type { Submission } from './submission.ts';
+import { tellWarnings } from './warnings.ts';
 
 /**
  * Acceptance. A message, its recipients, its place in the queue, its share of the quota and the response to its
@@ -164,10 +165,11 @@ async function findStored(
 }
 
 function acceptedResponse(candidate: Candidate): StoredResponse {
+  const { missingVariables, warnings } = submissionOf(candidate);
   return {
     statusCode: 202,
     text: JSON.stringify({ id: candidate.id }),
-    headers: tellMissingVariables(submissionOf(candidate).missingVariables),
+    headers: { ...tellMissingVariables(missingVariables), ...tellWarnings(warnings) },
   };
 }
 

@@ -1,4 +1,5 @@
 import type { SendingChannel } from '../channels/channel.ts';
+import type { ForeignName } from '../channels/foreign-syntax.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 
 /** Transactional messages are delivered ahead of campaigns, and are tried again after an ambiguous hand-off. */
@@ -48,5 +49,7 @@ export type Submission = {
   quotaUnits: number;
   /** Placeholders that were given no value and stay as written. Only the first few names are kept. */
   missingVariables: readonly string[];
+  /** What is likely a mistake in what was written, for the response to tell. */
+  warnings: readonly ForeignName[];
   idempotencyKey: ScopedKey | null;
 };

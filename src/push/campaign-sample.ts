@@ -1,9 +1,10 @@
+import { describeForeignSyntax } from '../channels/foreign-syntax.ts';
 import { payloadSize } from '../channels/push/notification.ts';
 import type { PreparedMessage, Sample, SampleCopy, TestCopy } from '../campaigns/campaigns.ts';
 import type { Submission } from '../messages/messages.ts';
 import { PublicError, validationError } from '../platform/http/errors.ts';
 import type { Database } from '../platform/postgres/database.ts';
-import { compilePush, type FilledPush, fillPush } from './rendering.ts';
+import { compilePush, type FilledPush, fillPush, textsOf } from './rendering.ts';
 import { findContentIssues, preparePush } from './send.ts';
 import { type StoredPushContent, toPushContent } from './stored.ts';
 
@@ -24,12 +25,16 @@ export function renderPushSample(message: PreparedMessage, copy: SampleCopy): Sa
       data_payload: content.data_payload ?? null,
       size_bytes: payloadSize(toPushContent(content)).bytes,
     },
-    warnings: [],
+    warnings: describeForeignSyntax(textsOf(contentOf(message))),
   };
 }
 
-function renderCopy({ content }: PreparedMessage, { values }: SampleCopy): FilledPush {
-  const { defaults = {}, ...said } = JSON.parse(content) as StoredPushContent; // As campaigns.ts wrote it.
+function contentOf({ content }: PreparedMessage): StoredPushContent {
+  return JSON.parse(content) as StoredPushContent; // As campaigns.ts wrote it.
+}
+
+function renderCopy(message: PreparedMessage, { values }: SampleCopy): FilledPush {
+  const { defaults = {}, ...said } = contentOf(message);
   return fillPush(compilePush(said), { ...defaults, ...values });
 }
 

@@ -1,4 +1,5 @@
 import { type TProperties, Type } from 'typebox';
+import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import { pushPlatforms } from '../channels/push/notification.ts';
 import type { Values } from '../channels/placeholders.ts';
 import {
@@ -17,7 +18,7 @@ import { renderPushSample, submitPushTest } from './campaign-sample.ts';
 import { pushChannel } from './channel.ts';
 import { findEngagements } from './engagement-store.ts';
 import { platformOf } from './record.ts';
-import { listPushPlaceholders, withoutPlaceholders } from './rendering.ts';
+import { listPushPlaceholders, textsOf, withoutPlaceholders } from './rendering.ts';
 import { orNull, type PushContentBody, pushCampaignFields, pushTextsRecord } from './schema.ts';
 import { findContentIssues } from './send.ts';
 import type { StoredPushContent } from './stored.ts';
@@ -121,7 +122,10 @@ export const pushCampaigns: CampaignChannel = {
     data_payload: null,
     size_bytes: null,
   },
-  findOversights: () => Promise.resolve([]),
+  findOversights: (_transaction, _organizationId, content) =>
+    Promise.resolve(
+      nameForeignSyntax(findForeignSyntax(textsOf({ title: '', body: '', ...inputsOf(content) }))),
+    ),
   renderSample: (_runner, message, copy) => Promise.resolve(renderPushSample(message, copy)),
   submitTest: ({ database }, message, copy) => submitPushTest(database, message, copy),
 };

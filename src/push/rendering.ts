@@ -114,7 +114,8 @@ function unfit(diagnostic: string): FilledPush {
   return { kind: 'unfit', reason: 'invalid_message', diagnostic };
 }
 
-function textsOf(content: PushContentBody): string[] {
+/** Those that may have placeholders. */
+export function textsOf(content: PushContentBody): string[] {
   const texts: string[] = [];
   mapTexts(content, (text) => {
     texts.push(text);

@@ -14,6 +14,7 @@ import {
   type MessageRouteTools,
   monthlyQuotaExceeded,
   sendingSuspended,
+  warningsHeader,
 } from '../messages/messages.ts';
 import { deviceSecretHelp } from '../devices/devices.ts';
 import { type PushEngagementTools, recordPushEngagements } from './engagements.ts';
@@ -49,7 +50,12 @@ export function pushRoutes(tools: PushRouteTools): Route[] {
         '`email` or `phone_number`, of which the first that is known counts.',
       body: pushSendBody,
       isIdempotent: true,
-      success: { statusCode: 202, schema: messageReference, when: 'Accepted for delivery.' },
+      success: {
+        statusCode: 202,
+        schema: messageReference,
+        when: 'Accepted for delivery.',
+        headers: warningsHeader,
+      },
       errors: [badRequest, notFound, forbidden, sendingSuspended, monthlyQuotaExceeded, ...idempotencyErrors],
       handle: async ({ caller: { organizationId }, body, idempotencyKey, traceId }) => {
         const prepared = await database.asOrganizations([organizationId], (transaction) =>

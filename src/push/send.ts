@@ -1,4 +1,5 @@
 import { findUnwillingContacts, refuseReference, resolveContact } from '../audience/audience.ts';
+import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import { isReservedDataKey, payloadSize } from '../channels/push/notification.ts';
 import { findPushTargets, type ReachedDevice } from '../devices/devices.ts';
 import { forbidden, PublicError } from '../platform/http/errors.ts';
@@ -7,6 +8,7 @@ import type { Transaction } from '../platform/postgres/database.ts';
 import type { Submission, SubmittedRecipient } from '../messages/messages.ts';
 import type { PushSendBody } from './schema.ts';
 import { writePushAddress } from './address.ts';
+import { textsOf } from './rendering.ts';
 import { type StoredPushContent, type StoredPushDetails, toPushContent } from './stored.ts';
 
 export type PushRequest = { organizationId: string; body: PushSendBody; idempotencyKey: ScopedKey | null };
@@ -102,6 +104,7 @@ export function submitPush(push: {
     // One without a device is skipped.
     quotaUnits: devices.length === 0 ? 0 : 1,
     missingVariables: [],
+    warnings: nameForeignSyntax(findForeignSyntax(textsOf(content))),
     idempotencyKey,
   };
 }

@@ -1,3 +1,4 @@
+import { describeForeignSyntax } from '../channels/foreign-syntax.ts';
 import { compileSms, fillSms, readAlphabet } from '../channels/sms/sms.ts';
 import type { StoredSmsContent } from './stored.ts';
 import type { Submission } from '../messages/messages.ts';
@@ -10,12 +11,16 @@ export function renderSmsSample(message: PreparedMessage, copy: SampleCopy): Sam
   const body = renderCopy(message, copy);
   if (body === null) return null;
   const { encoding, segments } = readAlphabet(body);
-  return { record: { from: message.sender, body, encoding, segments }, warnings: findWarnings(body) };
+  const warnings = [...findWarnings(body), ...describeForeignSyntax([textOf(message)])];
+  return { record: { from: message.sender, body, encoding, segments }, warnings };
 }
 
-function renderCopy({ content }: PreparedMessage, { values }: SampleCopy): string | null {
-  const { text } = JSON.parse(content) as StoredSmsContent; // As campaigns.ts wrote it.
-  return fillSms(compileSms(text), values);
+function renderCopy(message: PreparedMessage, { values }: SampleCopy): string | null {
+  return fillSms(compileSms(textOf(message)), values);
+}
+
+function textOf({ content }: PreparedMessage): string {
+  return (JSON.parse(content) as StoredSmsContent).text; // As campaigns.ts wrote it.
 }
 
 /** Warns of texts that may cost more than intended. Warnings do not prevent sending. */
@@ -61,6 +66,7 @@ export function submitSmsTest(message: PreparedMessage, copy: TestCopy): Submiss
     category,
     // The response to a test names them for all of its messages.
     missingVariables: [],
+    warnings: [],
     idempotencyKey: null,
   });
 }

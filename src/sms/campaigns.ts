@@ -1,5 +1,6 @@
 import { type TProperties, Type } from 'typebox';
 import { addressColumns } from '../audience/audience.ts';
+import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import { listPlaceholders, type Values } from '../channels/placeholders.ts';
 import { compileSms, countSegments, fillSms, smsLengthMax, trimSenderName } from '../channels/sms/sms.ts';
 import { optionalText, textOrNull } from '../platform/http/shapes.ts';
@@ -96,7 +97,8 @@ export const smsCampaigns: CampaignChannel = {
     segments: Type.Union([Type.Integer(), Type.Null()], { description: 'Each counts as one text.' }),
   },
   emptySample: { from: null, body: null, encoding: null, segments: null },
-  findOversights: () => Promise.resolve([]),
+  findOversights: (_transaction, _organizationId, content) =>
+    Promise.resolve(nameForeignSyntax(findForeignSyntax([inputsOf(content).body]))),
   renderSample: (_runner, message, copy) => Promise.resolve(renderSmsSample(message, copy)),
   submitTest: (_tools, message, copy) => Promise.resolve(submitSmsTest(message, copy)),
 };

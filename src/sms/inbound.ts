@@ -155,6 +155,7 @@ async function queueReply(
     text: defaultReplies[keyword],
     category: 'keyword_reply',
     missingVariables: [],
+    warnings: [],
     idempotencyKey: null,
   });
   const recipients = submission.recipients.map((recipient) => ({ ...recipient, field: 'answer' as const }));

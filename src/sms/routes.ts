@@ -17,6 +17,7 @@ import {
   messageReference,
   type MessageRouteTools,
   missingVariablesHeader,
+  warningsHeader,
   monthlyQuotaExceeded,
   type SearchedPrefixes,
   sendingSuspended,
@@ -41,7 +42,7 @@ export function smsRoutes({ database, acceptor, readHorizon }: MessageRouteTools
         statusCode: 202,
         schema: messageReference,
         when: 'Accepted for delivery.',
-        headers: missingVariablesHeader,
+        headers: { ...missingVariablesHeader, ...warningsHeader },
       },
       errors: [badRequest, sendingSuspended, monthlyQuotaExceeded, ...idempotencyErrors],
       handle: async ({ caller: { organizationId }, body, idempotencyKey, traceId }) => {

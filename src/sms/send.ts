@@ -1,4 +1,5 @@
 import { compileSms, countSegments, fillSms, trimSenderName } from '../channels/sms/sms.ts';
+import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import { listMissing } from '../channels/placeholders.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { SmsSendBody } from './schema.ts';
@@ -20,6 +21,7 @@ export function prepareSms({ organizationId, body, idempotencyKey }: SmsRequest)
     text,
     category: body.category ?? null,
     missingVariables: listMissing(compiled, variables),
+    warnings: nameForeignSyntax(findForeignSyntax([body.body])),
     idempotencyKey,
   });
 }
@@ -32,9 +34,10 @@ export function submitSms(sms: {
   text: string;
   category: string | null;
   missingVariables: readonly string[];
+  warnings: Submission['warnings'];
   idempotencyKey: ScopedKey | null;
 }): Submission {
-  const { organizationId, sender, to, text, category, missingVariables, idempotencyKey } = sms;
+  const { organizationId, sender, to, text, category, missingVariables, warnings, idempotencyKey } = sms;
   const { encoding, segments } = countSegments(text);
   const details: StoredSmsDetails = { encoding, segments };
   const content: StoredSmsContent = { text };
@@ -54,6 +57,7 @@ export function submitSms(sms: {
     attachments: [],
     quotaUnits: segments,
     missingVariables,
+    warnings,
     idempotencyKey,
   };
 }

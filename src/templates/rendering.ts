@@ -6,6 +6,7 @@ import {
   mayBeLonger,
   renderEmail,
 } from '../channels/email/email.ts';
+import { describeForeignSyntax } from '../channels/foreign-syntax.ts';
 import { listPlaceholders, type Values } from '../channels/placeholders.ts';
 import {
   inlineRunner,
@@ -39,6 +40,7 @@ export const renderTemplateTask: ThreadTask<RenderingInput, RenderedTemplate> = 
     const record: Static<typeof renderedRecord> = {
       ...rendering.email,
       missing_variables: listVariables(content).filter((name) => !Object.hasOwn(values, name)),
+      warnings: describeForeignSyntax([content.subject, content.previewText, content.html, content.text]),
     };
     return { kind: 'rendered', json: new TextEncoder().encode(JSON.stringify(record)) };
   },

@@ -1,4 +1,5 @@
 import { Type } from 'typebox';
+import { describeForeignSyntax } from '../channels/foreign-syntax.ts';
 import {
   badRequest,
   conflict,
@@ -205,5 +206,11 @@ function showListed(row: store.ListedTemplateRow): ListedTemplateRecord {
 }
 
 function showTemplate(row: store.TemplateRow): TemplateRecord {
-  return { ...showListed(row), html: row.html, text: row.text };
+  const { subject, preview_text: previewText, html, text } = row;
+  return {
+    ...showListed(row),
+    html,
+    text,
+    warnings: describeForeignSyntax([subject, previewText, html, text]),
+  };
 }

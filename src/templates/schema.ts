@@ -77,8 +77,12 @@ export const listedTemplateRecord = Type.Object(listedFields, { title: 'ListedTe
 
 export type ListedTemplateRecord = Static<typeof listedTemplateRecord>;
 
+const warnings = Type.Array(Type.String(), {
+  description: 'Likely mistakes, in words: placeholders of other template languages stay as written.',
+});
+
 export const templateRecord = Type.Object(
-  { ...listedFields, html: textOrNull, text: textOrNull },
+  { ...listedFields, html: textOrNull, text: textOrNull, warnings },
   { title: 'Template' },
 );
 
@@ -103,6 +107,7 @@ export const renderedRecord = Type.Object(
     html: textOrNull,
     text: textOrNull,
     missing_variables: Type.Array(Type.String(), { description: 'Names for which no value was given.' }),
+    warnings,
   },
   { title: 'RenderedTemplate' },
 );

@@ -1,5 +1,6 @@
 import { LRUCache } from 'lru-cache';
-import type { EmailText } from '../channels/email/email.ts';
+import { type CompiledEmailText, compileEmailText, type EmailText } from '../channels/email/email.ts';
+import { findForeignSyntax, type ForeignSyntax } from '../channels/foreign-syntax.ts';
 import { createBatcher } from '../platform/batcher.ts';
 import { isUuid } from '../platform/ids.ts';
 import type { Database } from '../platform/postgres/database.ts';
@@ -8,9 +9,12 @@ import * as store from './store.ts';
 
 /**
  * The email that a template makes, with a text wherever there can be one, and the version of the template that it was
- * made of.
+ * made of. One that is kept in memory is `prepared`.
  */
-export type EmailTemplate = { email: EmailText; version: string };
+export type EmailTemplate = { email: EmailText; prepared: PreparedTemplate | null; version: string };
+
+/** The email, cut at its placeholders, and what is foreign in its bodies. */
+export type PreparedTemplate = { compiled: CompiledEmailText; foreign: readonly ForeignSyntax[] };
 
 /**
  * Templates that mail was made of lately, in memory. What is there may be out of date: another node may have
@@ -31,6 +35,8 @@ const templateBytesMax = 262_144;
 /** Node.js keeps a character in two octets at most; of keys and objects there are a few hundred. */
 const bytesPerCharacter = 2;
 const bytesBeside = 500;
+/** A placeholder, and the object of the text in front of it. */
+const bytesPerPlaceholder = 300;
 
 /**
  * Templates that are read in one transaction, and transactions at once. Larger holds more in memory, since a template may
@@ -49,8 +55,7 @@ export function createTemplateCache(database: Database): TemplateCache {
   const cache = new LRUCache<string, EmailTemplate>({
     maxSize: cacheBytesMax,
     maxEntrySize: templateBytesMax,
-    sizeCalculation: ({ email: { subject, html, text } }) =>
-      bytesBeside + bytesPerCharacter * ((subject?.length ?? 0) + (html?.length ?? 0) + (text?.length ?? 0)),
+    sizeCalculation: ({ email }) => sizeOf(email),
   });
   return {
     recall: (template) => cache.get(keyOf(template)) ?? null,
@@ -60,11 +65,32 @@ export function createTemplateCache(database: Database): TemplateCache {
         cache.delete(keyOf(template));
         return null;
       }
-      const read = { email: toEmailText(content), version: content.version };
+      const email = toEmailText(content);
+      const prepared = sizeOf(email) <= templateBytesMax ? prepare(email) : null;
+      const read = { email, prepared, version: content.version };
       cache.set(keyOf(template), read);
       return read;
     },
   };
+}
+
+function prepare(email: EmailText): PreparedTemplate {
+  return { compiled: compileEmailText(email), foreign: findForeignSyntax([email.html, email.text]) };
+}
+
+/** Of an email that is prepared, in octets; rather too much, as not all braces are placeholders. */
+function sizeOf({ subject, html, text }: EmailText): number {
+  return [subject, html, text].reduce(
+    (sum, part) =>
+      sum + bytesPerCharacter * (part?.length ?? 0) + bytesPerPlaceholder * countBraces(part ?? ''),
+    bytesBeside,
+  );
+}
+
+function countBraces(text: string): number {
+  let count = 0;
+  for (let at = text.indexOf('{{'); at !== -1; at = text.indexOf('{{', at + 2)) count += 1;
+  return count;
 }
 
 /** Ids count in any case; PostgreSQL and this both go by lower case. */

@@ -12,7 +12,12 @@ import { loadContent } from './template-cache.ts';
 import * as store from './store.ts';
 
 export { openGallery } from './gallery.ts';
-export { createTemplateCache, type EmailTemplate, type TemplateCache } from './template-cache.ts';
+export {
+  createTemplateCache,
+  type EmailTemplate,
+  type PreparedTemplate,
+  type TemplateCache,
+} from './template-cache.ts';
 export { listVariables, toEmailText, variablesMax } from './rendering.ts';
 export { templateRules } from './rules.ts';
 export { templateFormats } from './schema.ts';

@@ -142,7 +142,8 @@ describeChannel('SMS keeps the contract of channels', () => ({
   },
   obstacle: 'The sender Acme is not approved any more.',
   addresses: 'phone_number',
-  submit: (text) => submitSms({ ...text, category: null, missingVariables: [], idempotencyKey: null }),
+  submit: (text) =>
+    submitSms({ ...text, category: null, missingVariables: [], warnings: [], idempotencyKey: null }),
   inputsOf: ({ sender, text }) => ({ from: sender, body: text }),
   createDelivery: ({ installation }, carry) =>
     createSmsDelivery({

@@ -63,12 +63,13 @@ test('a template is created, read, listed without its bodies, changed and delete
     text: 'Hello {{ other }}',
     preview_text: 'Soon, {{when}}',
     variables: ['name', 'when', 'code', 'other'],
+    warnings: [],
     source_gallery_template_id: null,
     created_at: expect.stringMatching(/Z$/),
     updated_at: template.created_at,
   });
   expect((await ask('GET', `/templates/${template.id}`)).body).toEqual(template);
-  const { html: _html, text: _text, ...listed } = template;
+  const { html: _html, text: _text, warnings: _warnings, ...listed } = template;
   const found = await ask<Page<ListedTemplateRecord>>(
     'GET',
     `/templates?search=${encodeURIComponent(template.name.toUpperCase())}`,

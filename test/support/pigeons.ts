@@ -210,6 +210,7 @@ export function createPigeons(): Pigeons {
       attachments: [],
       quotaUnits: 1,
       missingVariables: [],
+      warnings: [],
       idempotencyKey: null,
     }),
     createDelivery: (database, carry) => ({

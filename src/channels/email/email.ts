@@ -44,6 +44,8 @@ export {
   type EmailRendering,
   type EmailText,
   mayBeLonger,
+  type CompiledEmailText,
+  compileEmailText,
   renderEmail,
   subjectLengthMax,
 } from './rendering.ts';

@@ -1,8 +1,31 @@
 import { codeUnitsMax, isLongerThan } from '../../platform/characters.ts';
-import { fillOnce, type Values } from '../placeholders.ts';
+import {
+  type CompiledText,
+  compileText,
+  fillOnce,
+  fillText,
+  listMissing,
+  type Values,
+} from '../placeholders.ts';
 
 /** What an email says; HTML, text or both. */
 export type EmailText = { subject: string | null; html: string | null; text: string | null };
+
+/** The same, cut at its placeholders: for what is filled many times. */
+export type CompiledEmailText = Readonly<Record<keyof EmailText, CompiledText | null>>;
+
+const forms = { subject: 'text', html: 'html', text: 'text' } as const satisfies Record<
+  keyof EmailText,
+  'html' | 'text'
+>;
+
+export function compileEmailText({ subject, html, text }: EmailText): CompiledEmailText {
+  return {
+    subject: subject ? compileText(subject, forms.subject) : null,
+    html: html ? compileText(html, forms.html) : null,
+    text: text ? compileText(text, forms.text) : null,
+  };
+}
 
 /** The most characters that a subject may have, as it is written and with its values. */
 export const subjectLengthMax = 998;
@@ -41,19 +64,32 @@ export function mayBeLonger(written: EmailText, values: Values, lengthMax: numbe
   return length > lengthMax;
 }
 
-/** Replaces the placeholders: values are escaped in HTML and in links, and literal in other words of subject and text. */
-export function renderEmail(written: EmailText, values: Values): EmailRendering {
+/**
+ * Replaces the placeholders: values are escaped in HTML and in links, and literal in other words of subject and text.
+ * `compiled` has those parts of the email that were cut before; where the places of placeholders are read anew, most of
+ * the time is spent on that.
+ */
+export function renderEmail(
+  written: EmailText,
+  values: Values,
+  compiled: Partial<CompiledEmailText> = {},
+): EmailRendering {
   const missing = new Set<string>();
-  const fill = (part: string, form: 'html' | 'text', lengthMax: number) => {
-    const filled = fillOnce(part, values, form, lengthMax);
+  const fill = (field: keyof EmailText, lengthMax: number) => {
+    const [part, cut] = [written[field], compiled[field] ?? null];
+    if (!part) return part;
+    const filled =
+      cut === null
+        ? fillOnce(part, values, forms[field], lengthMax)
+        : { text: fillText(cut, values, lengthMax), missing: listMissing(cut, values) };
     for (const name of filled.missing) missing.add(name);
     return filled.text;
   };
-  const { subject, html, text } = written;
+  const { subject } = written;
   const email: EmailText = {
-    subject: subject && tidySubject(fill(subject, 'text', codeUnitsMax(subjectLengthMax))),
-    html: html && fill(html, 'html', renderedLengthMax),
-    text: text && fill(text, 'text', renderedLengthMax),
+    subject: subject && tidySubject(fill('subject', codeUnitsMax(subjectLengthMax))),
+    html: fill('html', renderedLengthMax),
+    text: fill('text', renderedLengthMax),
   };
   const grown = fields.find((field) => written[field] !== null && email[field] === null);
   return grown === undefined

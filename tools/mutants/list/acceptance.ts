@@ -3,6 +3,14 @@ import type { Mutant } from '../mutant.ts';
 
 export const acceptance: readonly Mutant[] = [
   {
+    file: 'src/messages/accept.ts',
+    from: 'headers: { ...tellMissingVariables(missingVariables), ...tellWarnings(warnings) },',
+    to: 'headers: tellMissingVariables(missingVariables),',
+    tests: ['test/regressions/foreign-template-syntax.test.ts'],
+    named: 'of an email names what is foreign',
+    harm: 'people read {{#if plan}}, and nobody was told',
+  },
+  {
     file: 'src/platform/http/acceptance.ts',
     from: 'for (const candidate of candidates) outcomes.push(...(await storeTogether(tools, [candidate])));',
     to: "outcomes.push(...candidates.map(() => ({ kind: 'failed' as const, cause })));",

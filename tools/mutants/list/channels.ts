@@ -3,6 +3,14 @@ import type { Mutant } from '../mutant.ts';
 
 export const channels: readonly Mutant[] = [
   {
+    file: 'src/channels/foreign-syntax.ts',
+    from: '&& !/[\\p{L}\\p{N}%]/u.test(before)',
+    to: '',
+    tests: ['src/channels/foreign-syntax.test.ts'],
+    named: ' has nothing foreign',
+    harm: 'prices are told to be placeholders',
+  },
+  {
     file: 'src/channels/email/replies.ts',
     from: "isAboutAddress ? words.replace(hostName, '') : words",
     to: 'words',
