@@ -27,6 +27,12 @@ export const settings = {
     about:
       'Your own PostgreSQL 15 or newer, as postgres://user:password@host:5432/name. Empty: Postillion starts one of its own and keeps it in POSTILLION_DATA_DIR.',
   },
+  POSTILLION_API_DATABASE_URL: {
+    type: 'text',
+    default: '',
+    about:
+      'The same database as DATABASE_URL, for a user that may do no more than requests need, and owns nothing. The API serves as this user. Empty: as that of DATABASE_URL. See docs/operating.md.',
+  },
   POSTILLION_DATA_DIR: {
     type: 'text',
     default: './data',
@@ -226,6 +232,8 @@ type ProviderSettingName = keyof typeof settingsOfProviders;
 export type Config = {
   /** Null: the embedded PostgreSQL. */
   databaseUrl: string | null;
+  /** As who requests are served; null: as all else. */
+  apiDatabaseUrl: string | null;
   /** For what needs a session of its own; null: as all else. */
   sessionDatabaseUrl: string | null;
   dataDirectory: string;
@@ -302,6 +310,9 @@ export function readEnvironment(environment: NodeJS.ProcessEnv): Record<string, 
   return { ...parseEnv(file), ...environment };
 }
 
+const besideDatabase = ['POSTILLION_API_DATABASE_URL', 'POSTILLION_SESSION_DATABASE_URL'] as const;
+type DatabaseSetting = 'DATABASE_URL' | (typeof besideDatabase)[number];
+
 /** Throws a ConfigError that lists every setting which cannot be used. */
 export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
   const problems: string[] = [];
@@ -364,16 +375,19 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const bouncePort = read('POSTILLION_BOUNCE_PORT');
   const bounceListen = read('POSTILLION_BOUNCE_LISTEN');
   const addressChecks = read('POSTILLION_ADDRESS_CHECKS');
-  const databaseUrlOf = (name: 'DATABASE_URL' | 'POSTILLION_SESSION_DATABASE_URL') => {
+  const databaseUrlOf = (name: DatabaseSetting) => {
     const url = read(name);
     if (url !== '' && !/^postgres(ql)?:\/\//.test(url))
       problems.push(`${name} must be like postgres://user:password@host:5432/name`);
     return url;
   };
   const databaseUrl = databaseUrlOf('DATABASE_URL');
-  const sessionDatabaseUrl = databaseUrlOf('POSTILLION_SESSION_DATABASE_URL');
-  if (databaseUrl === '' && sessionDatabaseUrl !== '')
-    problems.push('POSTILLION_SESSION_DATABASE_URL can be used only together with DATABASE_URL');
+  const [apiDatabaseUrl = '', sessionDatabaseUrl = ''] = besideDatabase.map((name) => {
+    const url = databaseUrlOf(name);
+    if (databaseUrl === '' && url !== '')
+      problems.push(`${name} can be used only together with DATABASE_URL`);
+    return url;
+  });
   const secret = read('POSTILLION_SECRET');
   if (databaseUrl !== '' && secret === '') problems.push('POSTILLION_SECRET is required with DATABASE_URL');
   if (secret !== '' && secret.length < 32)
@@ -393,6 +407,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
 
   const config: Config = {
     databaseUrl: databaseUrl || null,
+    apiDatabaseUrl: apiDatabaseUrl || null,
     sessionDatabaseUrl: sessionDatabaseUrl || null,
     dataDirectory: path.resolve(homeDirectory, read('POSTILLION_DATA_DIR')),
     port: Number(read('PORT')),

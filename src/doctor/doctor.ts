@@ -30,8 +30,9 @@ import {
   readServerVersion,
   serverVersionMin,
 } from '../platform/postgres/condition.ts';
-import { findsNoSpace, sqlState } from '../platform/postgres/database.ts';
+import { findsNoSpace, openDatabase, sqlState } from '../platform/postgres/database.ts';
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
+import { examineServingRoles, findUserKind } from '../platform/postgres/serving-role.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { examineChatAppAccounts } from './chat-app.ts';
@@ -354,11 +355,83 @@ async function examineSchema(installation: Installation): Promise<Finding[]> {
   return [
     schema,
     await examineWall(installation),
+    await examineUserOfRequests(installation),
     ...(await examinePartitions(installation, schema.level === 'ok')),
   ];
 }
 
+/** As who requests are served, and whether that is as little as it can be. */
+async function examineUserOfRequests({ config, database }: Installation): Promise<Finding> {
+  const subject = 'requests';
+  const roles = await examineServingRoles(database);
+  switch (roles.kind) {
+    case 'missing':
+      return warning(
+        subject,
+        'there are no roles postillion_request and postillion_serving: requests are served as a user that may do everything',
+        `Run "${programName()} migrate" as a database user with createrole, or let an administrator make them: see "Your own PostgreSQL" in docs/operating.md.`,
+      );
+    case 'unreachable':
+      return problem(
+        subject,
+        `they may not use ${roles.tables.join(', ')}: they will fail`,
+        `Run "${programName()} migrate" as the owner of these tables, which grants what is missing.`,
+      );
+    case 'too_open':
+      return warning(
+        subject,
+        `they may do more than they need with ${roles.tables.join(', ')}`,
+        `Run "${programName()} migrate" as the owner of these tables, which takes it back.`,
+      );
+    case 'standing': {
+      if (config.apiDatabaseUrl !== null) return examineNamedUser(config.apiDatabaseUrl);
+      if (config.databaseUrl === null || (await findUserKind(database)) === 'serving')
+        return ok(subject, servedByLeast);
+      return warning(
+        subject,
+        'they are served as the owner of the database, so that whoever has them run a statement may change everything',
+        `Run "create role postillion_api login password '…' in role postillion_serving" in the database, and name that user in POSTILLION_API_DATABASE_URL.`,
+      );
+    }
+  }
+}
+
+const servedByLeast =
+  'they are served as a database user that owns nothing and may do no more than they need';
+
+async function examineNamedUser(url: string): Promise<Finding> {
+  const subject = 'requests';
+  const setting = 'POSTILLION_API_DATABASE_URL';
+  const database = openDatabase({ address: { url }, connectionsMax: 1, servesRequests: true });
+  try {
+    switch (await findUserKind(database)) {
+      case 'serving':
+        return ok(subject, servedByLeast);
+      case 'other':
+      case null:
+        return problem(
+          subject,
+          `the user of ${setting} is not a member of postillion_serving there, and requests will fail`,
+          'Name the database of DATABASE_URL, and run "grant postillion_serving to" that user as its owner.',
+        );
+      case 'owner':
+        return warning(
+          subject,
+          `the user of ${setting} owns the database, or is a superuser`,
+          `Run "create role postillion_api login password '…' in role postillion_serving" in the database, and name that user instead.`,
+        );
+    }
+  } catch (cause) {
+    const found = await asDatabaseProblem(cause, url, setting);
+    return problem(subject, `they cannot be served: ${describeFailure(found)}`, `Correct ${setting}.`);
+  } finally {
+    await database.close();
+  }
+}
+
 async function examineWall({ database }: Installation): Promise<Finding> {
+  if ((await findUserKind(database)) === 'serving')
+    return ok('second wall', 'row-level security keeps organizations apart');
   const wall = await examineTenantWall(database);
   switch (wall.kind) {
     case 'standing':

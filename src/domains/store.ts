@@ -178,10 +178,10 @@ export async function insertDomain(connection: Connection, domain: NewDomain): P
   const [row] = await connection.rows(
     unpreparedStatement<DomainRow>(
       `insert into domains
-         (organization_id, id, name, status, return_path_subdomain, tracking_subdomain, open_tracking,
+         (organization_id, id, name, return_path_subdomain, tracking_subdomain, open_tracking,
          click_tracking, dkim_selector, dkim_public_key, dkim_private_key_sealed, next_check_at, created_at,
          updated_at)
-       values ($1, $2, $3, 'pending', $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)
+       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)
        returning ${domainColumns}`,
     ),
     [

@@ -1,5 +1,6 @@
 import net from 'node:net';
 import pg from 'pg';
+import type { SettingName } from '../config.ts';
 import { readServerVersion, serverVersionMin } from '../platform/postgres/condition.ts';
 import { type Connection, DatabaseUnavailableError, sqlState } from '../platform/postgres/database.ts';
 
@@ -8,19 +9,28 @@ export class DatabaseProblem extends Error {
   override readonly name = 'DatabaseProblem';
 }
 
-/** What an error of the database at `url` comes down to. An error that is none of the database's is returned as it is. */
-export async function asDatabaseProblem(cause: unknown, url: string): Promise<unknown> {
+/**
+ * What an error of the database at `url` comes down to, which `setting` names. An error that is none of the database's is
+ * returned as it is.
+ */
+export async function asDatabaseProblem(
+  cause: unknown,
+  url: string,
+  setting: SettingName = 'DATABASE_URL',
+): Promise<unknown> {
   if (cause instanceof DatabaseProblem) return cause;
   const place = readPlace(url);
-  if (place === null) return new DatabaseProblem(unreadable, { cause });
+  const sentence = place === null ? unreadable : await explain(cause, place);
+  if (sentence === null) return cause;
+  return new DatabaseProblem(sentence.replaceAll('DATABASE_URL', setting), { cause });
+}
+
+async function explain(cause: unknown, place: Place): Promise<string | null> {
   const error = rootOf(cause);
   const state = sqlState(error);
-  if (state === undefined && !(cause instanceof DatabaseUnavailableError)) return cause;
-  const sentence =
-    state === undefined
-      ? (explainNetwork(error, place) ?? explainSession(error, place) ?? (await probe(error, place)))
-      : explainRefusal(state, error, place);
-  return sentence === null ? cause : new DatabaseProblem(sentence, { cause });
+  if (state !== undefined) return explainRefusal(state, error, place);
+  if (!(cause instanceof DatabaseUnavailableError)) return null;
+  return explainNetwork(error, place) ?? explainSession(error, place) ?? probe(error, place);
 }
 
 /** Throws a DatabaseProblem where PostgreSQL is older than what its schema is written for. */
@@ -118,7 +128,7 @@ function explainRefusal(state: string, error: unknown, { name, user, database }:
     case '3D000':
       return `PostgreSQL at ${name} has no database "${database}". Make it (create database ${database} owner ${user}), or correct DATABASE_URL.`;
     case '42501':
-      return `PostgreSQL at ${name} does not let the user "${user}" work in the database "${database}": ${said}. Make the user its owner (alter database ${database} owner to ${user}).`;
+      return `PostgreSQL at ${name} does not let the user "${user}" work in the database "${database}": ${said}. Make the user its owner (alter database ${database} owner to ${user}), or name the owner in DATABASE_URL: a user that serves requests may do nothing else.`;
     case '25006':
       return `PostgreSQL at ${name} is a standby that takes no writes. Name the primary in DATABASE_URL.`;
     case '53300':

@@ -5,6 +5,8 @@ export {
   hasSandbox,
   type Installation,
   mayPrintSecrets,
+  openBeside,
+  openForRequests,
   openFoundation,
   openInstallation,
   openSecretsOf,

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { readConfig } from '../config.ts';
 import { DatabaseUnavailableError } from '../platform/postgres/database.ts';
 import { createManualClock } from '../../test/support/manual-clock.ts';
-import { publicUrlOf, whileRestarting } from './opening.ts';
+import { publicUrlOf, sessionAddressOf, whileRestarting } from './opening.ts';
 
 test.each([
   [{}, 'http://127.0.0.1:8025'],
@@ -13,6 +13,29 @@ test.each([
 ])('with the settings %j links lead to %s', (environment, expected) => {
   expect(publicUrlOf(readConfig(environment))).toBe(expected);
 });
+
+test.each([
+  [
+    'postgres://owner:secret@db.internal:5432/postillion?sslmode=require',
+    'postgres://api:pass%40word@pooler.internal:6432/postillion',
+    'postgres://api:pass%40word@db.internal:5432/postillion?sslmode=require',
+  ],
+  ['postgresql://owner@/one?host=%2Frun', 'postgres://api@pooler/one', 'postgresql://api@/one?host=%2Frun'],
+  ['postgres://db/one', 'postgres://api@pooler/one', 'postgres://api@db/one'],
+  ['postgres://owner@db/one', 'postgres://pooler/one', 'postgres://db/one'],
+])(
+  'past the pooler at %s, requests go as who serves them (%s)',
+  (sessionDatabaseUrl, apiDatabaseUrl, url) => {
+    expect(sessionAddressOf({ sessionDatabaseUrl, apiDatabaseUrl }, true)).toEqual({ url });
+    expect(sessionAddressOf({ sessionDatabaseUrl, apiDatabaseUrl }, false)).toEqual({
+      url: sessionDatabaseUrl,
+    });
+    expect(sessionAddressOf({ sessionDatabaseUrl, apiDatabaseUrl: null }, true)).toEqual({
+      url: sessionDatabaseUrl,
+    });
+    expect(sessionAddressOf({ sessionDatabaseUrl: null, apiDatabaseUrl }, true)).toBeNull();
+  },
+);
 
 const away = new DatabaseUnavailableError('no connection to PostgreSQL');
 

@@ -11,20 +11,25 @@ import { type InstanceHosts, sandboxDomain } from '../domains/domains.ts';
 import { type Clock, sleep, stayUntil, systemClock } from '../platform/clock.ts';
 import { createResolver } from '../platform/dns/dns.ts';
 import { createIds } from '../platform/ids.ts';
-import type { Log } from '../platform/log.ts';
+import { type Log, silentLog } from '../platform/log.ts';
 import { type AnchoredClock, startAnchoredClock } from '../platform/postgres/anchored-clock.ts';
 import {
+  type Connection,
   type Database,
   type DatabaseAddress,
   DatabaseUnavailableError,
   openDatabase,
 } from '../platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../platform/postgres/embedded.ts';
-import { migrate, type Migration } from '../platform/postgres/migrate.ts';
+import { migrate, type Migration, pendingMigrations } from '../platform/postgres/migrate.ts';
 import type { PartitionSize } from '../platform/postgres/partition-size.ts';
 import { createPartitions, withPartitionsOnDemand } from '../platform/postgres/partitions.ts';
+import { admitServingUser, findUserKind, servingUser } from '../platform/postgres/serving-role.ts';
+import { programName } from '../platform/program-name.ts';
+import { readSealedKeys } from '../platform/secret-keys.ts';
 import { type SandboxAccess, sandboxToken } from '../sandbox/sandbox.ts';
 import type { KeyRing, Secrets } from '../platform/secrets.ts';
+import { wordFor } from '../platform/wording.ts';
 import { explainDataDirectory } from './data-directory.ts';
 import { asDatabaseProblem, DatabaseProblem, refuseOldServer } from './database-problem.ts';
 import { describeFailure } from './failure.ts';
@@ -35,6 +40,8 @@ export type OpeningOptions = {
   migrate: boolean;
   /** Of a PostgreSQL that another process keeps running. Absent: it is found, or started. */
   address?: DatabaseAddress;
+  /** Whether it serves requests and nothing else, as a user that may do no more (serving-role.ts) if there is one. */
+  servesRequests?: boolean;
 };
 
 /** What every role stands on. */
@@ -54,8 +61,46 @@ export async function openInstallation(
     return await openSecretsOf(foundation);
   } catch (cause) {
     await foundation.close();
-    throw config.databaseUrl === null ? cause : await asDatabaseProblem(cause, config.databaseUrl);
+    throw await asProblemOf(config, cause, options.servesRequests === true);
   }
+}
+
+/**
+ * The same for a process that serves requests and does nothing else. What takes the owner of the database is done first,
+ * over connections that are closed by then.
+ */
+export async function openForRequests(
+  config: Config,
+  log: Log,
+  address: DatabaseAddress,
+): Promise<Installation & { secrets: KeyRing }> {
+  await prepare(config, log, address);
+  return openInstallation(config, log, { migrate: true, address, servesRequests: true });
+}
+
+/** Brings the schema up to date, and has an unused database take up its secret. */
+async function prepare(config: Config, log: Log, address: DatabaseAddress): Promise<void> {
+  const foundation = await openFoundation(config, log, { migrate: true, address });
+  try {
+    const sealed = await whileRestarting(config, () => readSealedKeys(foundation.database));
+    if (sealed.length === 0) await openSecretsOf(foundation);
+  } catch (cause) {
+    throw await asProblemOf(config, cause, false);
+  } finally {
+    await foundation.close();
+  }
+}
+
+/** For requests, beside the installation that a worker of the same process has; `close` closes the connections alone. */
+export function openBeside(installation: Installation, address: DatabaseAddress): Installation {
+  const { config, clock } = installation;
+  // What the two have to say of PostgreSQL, the worker's says.
+  const database = open(config, silentLog, { address, servesRequests: true });
+  return {
+    ...installation,
+    database: withPartitionsOnDemand(database, clock, config.partitionSize),
+    close: () => database.close(),
+  };
 }
 
 /** Needs the schema: what is known of the secret is in the database. Throws as `openInstallation` does. */
@@ -72,22 +117,20 @@ export async function openFoundation(config: Config, log: Log, options: OpeningO
     options.address === undefined
       ? await findPostgres(config, log)
       : { address: options.address, stop: () => Promise.resolve() };
-  const database = openDatabase({
-    address,
-    ...(config.sessionDatabaseUrl !== null && { sessionAddress: { url: config.sessionDatabaseUrl } }),
-    connectionsMax: config.databaseConnectionsMax,
-    usePreparedStatements: config.usePreparedStatements,
-    onSilence: (isSilent) => {
-      if (isSilent) log.error('PostgreSQL does not answer: requests get 503 until it does');
-      else log.info('PostgreSQL answers again');
-    },
-  });
+  const servesRequests = options.servesRequests === true;
+  const database = open(config, log, { address, servesRequests });
   let anchored: AnchoredClock | undefined;
   try {
     if (options.migrate) {
       if (config.databaseUrl !== null) await refuseOldServer(database);
-      const applied = await whileRestarting(config, () => migrate(database));
-      logMigrations(applied, log);
+      const kind = await whileRestarting(config, () => findUserKind(database));
+      if (servesRequests) refuseOthers(kind);
+      if (servesRequests || kind === 'serving') await refuseOldSchema(database);
+      else {
+        const applied = await whileRestarting(config, () => migrate(database));
+        logMigrations(applied, log);
+        if (config.databaseUrl === null) await whileRestarting(config, () => admitServingUser(database));
+      }
     }
     // What changes nothing dates nothing either, and compares the clocks.
     if (options.migrate)
@@ -115,8 +158,72 @@ export async function openFoundation(config: Config, log: Log, options: OpeningO
     anchored?.stop().catch(() => undefined);
     database.close().catch(() => undefined);
     await stop();
-    throw config.databaseUrl === null ? cause : await asDatabaseProblem(cause, config.databaseUrl);
+    throw await asProblemOf(config, cause, servesRequests);
   }
+}
+
+/** The embedded PostgreSQL has no place that a setting could name wrongly. */
+async function asProblemOf(config: Config, cause: unknown, servesRequests: boolean): Promise<unknown> {
+  const { databaseUrl, apiDatabaseUrl } = config;
+  if (databaseUrl === null) return cause;
+  return servesRequests && apiDatabaseUrl !== null
+    ? asDatabaseProblem(cause, apiDatabaseUrl, 'POSTILLION_API_DATABASE_URL')
+    : asDatabaseProblem(cause, databaseUrl);
+}
+
+function open(
+  config: Config,
+  log: Log,
+  { address, servesRequests }: { address: DatabaseAddress; servesRequests: boolean },
+): Database {
+  const sessionAddress = sessionAddressOf(config, servesRequests);
+  return openDatabase({
+    address: servesRequests ? addressOfRequests(config, address) : address,
+    ...(sessionAddress !== null && { sessionAddress }),
+    servesRequests,
+    connectionsMax: config.databaseConnectionsMax,
+    usePreparedStatements: config.usePreparedStatements,
+    onSilence: (isSilent) => {
+      if (isSilent) log.error('PostgreSQL does not answer: requests get 503 until it does');
+      else log.info('PostgreSQL answers again');
+    },
+  });
+}
+
+/** The owner's where no user for requests is named. */
+function addressOfRequests({ apiDatabaseUrl }: Config, address: DatabaseAddress): DatabaseAddress {
+  if (!('url' in address)) return { ...address, user: servingUser };
+  return apiDatabaseUrl === null ? address : { url: apiDatabaseUrl };
+}
+
+/** The place is the same for all users, and so it is set once, with the owner's name. Null where it is no other place. */
+export function sessionAddressOf(
+  { sessionDatabaseUrl, apiDatabaseUrl }: Pick<Config, 'sessionDatabaseUrl' | 'apiDatabaseUrl'>,
+  servesRequests: boolean,
+): DatabaseAddress | null {
+  if (sessionDatabaseUrl === null) return null;
+  if (!servesRequests || apiDatabaseUrl === null) return { url: sessionDatabaseUrl };
+  const user = userIn.exec(apiDatabaseUrl)?.[2] ?? '';
+  return { url: sessionDatabaseUrl.replace(userIn, (_whole, scheme: string) => scheme + user) };
+}
+
+/** By hand: of a socket, whose URL has no host, URL takes no user. A password is encoded, and so has no slash. */
+const userIn = /^(postgres(?:ql)?:\/\/)([^/?#]*@)?/;
+
+function refuseOthers(kind: Awaited<ReturnType<typeof findUserKind>>): void {
+  if (kind === 'other')
+    throw new DatabaseProblem(
+      'The user that requests are to be served as is not a member of postillion_serving. Run "grant postillion_serving to" that user as the owner of the database.',
+    );
+}
+
+/** For a user that cannot change it. */
+async function refuseOldSchema(connection: Connection): Promise<void> {
+  const pending = await pendingMigrations(connection);
+  if (pending.length > 0)
+    throw new DatabaseProblem(
+      `The schema lacks ${pending.length} ${wordFor(pending.length, 'migration')} of this release, and the user that is logged in may only serve requests. Run "${programName()} migrate" as the owner of the database, or start a worker, which does the same.`,
+    );
 }
 
 /** It makes partitions at once: after a long time off, the months of those that there are may be over. */

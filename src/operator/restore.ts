@@ -22,6 +22,7 @@ import { type Connection, unpreparedStatement } from '../platform/postgres/datab
 import { runDumpProgram } from '../platform/postgres/dump-programs.ts';
 import { restoreCluster } from '../platform/postgres/embedded-restore.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
+import { makeServingRoles } from '../platform/postgres/tenant-wall.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
 import { wordFor } from '../platform/wording.ts';
 import { chooseProgram, sessionAddressOf, takePassphrase } from './backup.ts';
@@ -104,6 +105,11 @@ async function restoreDump({
     const { major } = await readServerVersion(database);
     const program = await chooseProgram('pg_restore', major, options.programs);
     if (typeof program === 'string') return refuse(program);
+    // Policies in the file are for roles, which no dump has in it.
+    if (!(await makeServingRoles(database)))
+      return refuse(
+        'There are no roles postillion_request and postillion_serving, and the user of DATABASE_URL may make none. Let an administrator make them: see "Your own PostgreSQL" in docs/operating.md.',
+      );
     const interruption = listenForInterruption();
     try {
       const outcome = await runDumpProgram(

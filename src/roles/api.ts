@@ -41,6 +41,7 @@ import {
 } from '../platform/http/server.ts';
 import { createValidation, type Validation } from '../platform/http/validation.ts';
 import { isReadOnly } from '../platform/postgres/condition.ts';
+import { examineServingRoles } from '../platform/postgres/serving-role.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { unpreparedStatement } from '../platform/postgres/database.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
@@ -369,6 +370,9 @@ export async function findUnreadiness({ database }: Pick<Installation, 'database
     const wall = await examineTenantWall(database);
     if (wall.kind === 'unreachable')
       return `the role postillion_tenant may not use ${wall.tables.length} ${wordFor(wall.tables.length, 'table')}: run "${programName()} migrate"`;
+    const roles = await examineServingRoles(database);
+    if (roles.kind === 'unreachable')
+      return `requests may not use ${roles.tables.length} ${wordFor(roles.tables.length, 'table')}: run "${programName()} migrate"`;
     // On the other pool of connections than what was asked before.
     await database.asOrganizationsByIndex([nobody], (transaction) =>
       transaction.rows(unpreparedStatement('select from organizations limit 1')),

@@ -108,8 +108,9 @@ export type NewSender = SenderName & { id: string; type: SenderType; createdAt: 
 export async function insertSender(connection: Connection, sender: NewSender): Promise<SenderRow | null> {
   const [row] = await connection.rows(
     unpreparedStatement<SenderRow>(
-      `insert into senders (organization_id, id, name, type, status, created_at, updated_at)
-       values ($1, $2, $3, $4, 'pending', $5, $5)
+      // Pending: requests have no right to say what it is.
+      `insert into senders (organization_id, id, name, type, created_at, updated_at)
+       values ($1, $2, $3, $4, $5, $5)
        on conflict do nothing
        returning ${senderColumns}`,
     ),

@@ -91,6 +91,7 @@ test('the package holds what is run and what an operator reads, and nothing else
     'gallery/categories.json',
     'openapi.json',
     'package.json',
+    'packaging/compose/roles.sql',
     'packaging/grafana/postillion.json',
     'packaging/postillion.service',
     'packaging/postillion.sysusers.conf',

@@ -6,9 +6,11 @@ import { execFile, spawnSync } from 'node:child_process';
 import { chmod, cp, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { promisify } from 'node:util';
+import pg from 'pg';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { settings } from '../../src/config.ts';
 import type { DatabaseAddress } from '../../src/platform/postgres/database.ts';
+import { startEmbeddedPostgres } from '../../src/platform/postgres/embedded.ts';
 import { program, servedUrl, usePrograms } from '../support/programs.ts';
 import { databasesDirectory } from '../support/temporary-directory.ts';
 import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
@@ -199,7 +201,8 @@ test('every setting that the image, the composition and the unit name is one', a
     ...[...compose.matchAll(/\$\{([A-Z_]+)/g)].map(([, name]) => name!),
     ...[...unit.matchAll(/^Environment=([A-Z_]+)=/gm)].map(([, name]) => name!),
   ];
-  const foreign = ['NODE_ENV', 'POSTGRES_DB', 'POSTGRES_PASSWORD', 'POSTGRES_USER'];
+  const ofPostgres = ['POSTGRES_DB', 'POSTGRES_PASSWORD', 'DATABASE_OWNER_PASSWORD', 'DATABASE_API_PASSWORD'];
+  const foreign = ['NODE_ENV', ...ofPostgres];
   expect(named).toContain('POSTILLION_SECRET');
   expect(named.filter((name) => !foreign.includes(name) && !(name in settings))).toEqual([]);
 });
@@ -219,6 +222,72 @@ test('the composition has no secret in it, and waits as long for hand-offs as th
   expect(compose).toContain('stop_grace_period: 2m');
   expect(await readHere('packaging/postillion.service')).toContain('\nTimeoutStopSec=120\n');
 });
+
+test('in the composition the API logs in as a user that owns nothing, and knows no other password', async () => {
+  const compose = await readHere('compose.yaml');
+  const [, api = ''] = /^  api:\n((?:    .*\n)*)/m.exec(compose) ?? [];
+  expect(api).toContain('//postillion_api:${DATABASE_API_PASSWORD:?}@');
+  expect(api).not.toContain('OWNER');
+  // What all containers have in common names no database.
+  const [, common = ''] = /^x-postillion: &postillion\n((?:  .*\n)*)/m.exec(compose) ?? [];
+  expect(common).not.toContain('DATABASE');
+  expect(compose).toContain('//postillion_owner:${DATABASE_OWNER_PASSWORD:?}@');
+
+  const postgres = await startEmbeddedPostgres({
+    dataDirectory: folder,
+    settings: { fsync: 'off', full_page_writes: 'off', synchronous_commit: 'off' },
+  });
+  try {
+    const { host } = postgres.connection;
+    await runRoles(postgres.connection);
+    const urlOf = (user: string) => `postgres://${user}@/postillion?host=${encodeURIComponent(host)}`;
+    const settingsOf = (user: string) => ({
+      DATABASE_URL: urlOf(user),
+      POSTILLION_SECRET: 'a secret of the tests, and of nothing else',
+      POSTILLION_PROCESSES: '1',
+      POSTILLION_METRICS_PORT: '0',
+      LOG_LEVEL: 'info',
+      PORT: '0',
+    });
+    const [api, owner] = [settingsOf('postillion_api'), settingsOf('postillion_owner')];
+    const early = await programs.run(api, 'serve', '--role', 'api');
+    expect([early.exitCode, early.errors]).toEqual([1, expect.stringContaining('postillion_api')]);
+    const migrated = await programs.run(owner, 'migrate');
+    expect(migrated.exitCode, migrated.errors).toBe(0);
+    const worker = await programs.run(api, 'serve', '--role', 'worker');
+    expect([worker.exitCode, worker.errors]).toEqual([1, expect.stringContaining('may only serve requests')]);
+
+    const serving = programs.start(api, ['serve', '--role', 'api']);
+    const url = (await serving.untilSaid('output', servedUrl))?.[1];
+    expect(url, serving.said.errors).toBeDefined();
+    expect((await fetch(`${url}/readyz`)).status).toBe(200);
+    const metrics = (await serving.untilSaid('errors', /"url":"([^"]+)","msg":"metrics are served"/))?.[1];
+    expect(await (await fetch(`${metrics}/metrics`)).text()).toMatch(/^postillion_database_up 1$/m);
+    expect((await programs.run(api, 'doctor', '--json')).output).toContain(
+      'a database user that owns nothing',
+    );
+    const made = await programs.run(owner, 'org', 'create', '--name', 'One', '--sandbox');
+    expect(made.exitCode, made.errors).toBe(0);
+    serving.child.kill('SIGTERM');
+    expect((await serving.ended).exitCode).toBe(0);
+  } finally {
+    await postgres.stop();
+  }
+});
+
+/** As psql runs it, which fills in what it finds in its environment. */
+async function runRoles(connection: pg.ClientConfig): Promise<void> {
+  const text = (await readHere('packaging/compose/roles.sql'))
+    .replaceAll(/^\\getenv .*$/gm, '')
+    .replaceAll(/:'\w+'/g, "'a password'");
+  const client = new pg.Client({ ...connection, port: 5432, ssl: false });
+  await client.connect();
+  try {
+    await client.query(text);
+  } finally {
+    await client.end();
+  }
+}
 
 const hasSystemd = spawnSync('systemd-analyze', ['--version']).status === 0;
 if (!hasSystemd) console.warn('the unit of systemd is not checked: there is no systemd-analyze');

@@ -159,7 +159,7 @@ describe('a transactional email of a tracked domain', () => {
 
   test('is passed on while the database is away, as far as the link was followed before', async () => {
     expect((await visit(links[0]!)).status).toBe(302);
-    const { database } = server.installation;
+    const database = server.databaseOfRequests;
     const asOrganizations = database.asOrganizations;
     const { DatabaseUnavailableError } = await import('../../src/platform/postgres/database.ts');
     database.asOrganizations = () => Promise.reject(new DatabaseUnavailableError('away'));

@@ -11,7 +11,8 @@ import { createIds } from '../../src/platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../../src/platform/postgres/embedded.ts';
 import { migrate } from '../../src/platform/postgres/migrate.ts';
-import { examineTenantWall } from '../../src/platform/postgres/tenant-wall.ts';
+import { examineServingRoles } from '../../src/platform/postgres/serving-role.ts';
+import { examineTenantWall, makeServingRoles } from '../../src/platform/postgres/tenant-wall.ts';
 import { findUnreadiness } from '../../src/roles/api.ts';
 import { hasPostgresPrograms, postgresPrograms, useOwnPostgres } from '../support/postgres-programs.ts';
 
@@ -103,6 +104,23 @@ describe('in a cluster of its own', () => {
     expect(await countSeen(database, ids[1]!)).toBe(1);
   });
 
+  test('migrate brings back what requests are served as, with its grants and policies', async () => {
+    for (const role of ['postillion_serving', 'postillion_request']) {
+      await query(database, `drop owned by ${role}`);
+      await query(database, `drop role ${role}`);
+    }
+    expect(await examineServingRoles(database)).toEqual({ kind: 'missing' });
+    // A server that serves as the owner goes on, behind the wall.
+    expect(await countSeen(database, ids[0]!)).toBe(1);
+    expect(await findUnreadiness({ database })).toBeNull();
+    expect(await migrate(database)).toEqual([]);
+    expect(await examineServingRoles(database)).toEqual({ kind: 'standing' });
+    await query(database, 'drop owned by postillion_request');
+    expect(await findUnreadiness({ database })).toContain('requests may not use');
+    await migrate(database);
+    expect(await findUnreadiness({ database })).toBeNull();
+  });
+
   test('an owner who may create roles can enter the one that it has made', async () => {
     await query(database, 'create role maker login createrole');
     await query(database, 'drop owned by postillion_tenant');
@@ -159,6 +177,10 @@ describe.skipIf(!hasPrograms)('with pg_dump and pg_restore', () => {
     await original.close();
 
     const connect = ({ host }: { host: string }) => ['-h', host, '-U', 'postillion', '-d', 'postillion'];
+    const serving = openDatabase({ address: target, connectionsMax: 1 });
+    // As restore does: policies are for them.
+    expect(await makeServingRoles(serving)).toBe(true);
+    await serving.close();
     const file = path.join(source.host, 'dump');
     await run(`${postgresPrograms}/pg_dump`, [...connect(source), '-Fc', '-f', file]);
     await run(`${postgresPrograms}/pg_restore`, [
@@ -174,6 +196,7 @@ describe.skipIf(!hasPrograms)('with pg_dump and pg_restore', () => {
       expect(await examineTenantWall(restored)).toEqual({ kind: 'missing' });
       expect(await migrate(restored)).toEqual([]);
       expect(await examineTenantWall(restored)).toEqual({ kind: 'standing' });
+      expect(await examineServingRoles(restored)).toEqual({ kind: 'standing' });
       expect(await listGrants(restored)).toEqual(grants);
       expect(await countSeen(restored, first!)).toBe(1);
       expect(await findUnreadiness({ database: restored })).toBeNull();

@@ -10,6 +10,7 @@ import type { TestProject } from 'vitest/node';
 import { type Database, type DatabaseAddress, openDatabase } from '../../src/platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../../src/platform/postgres/embedded.ts';
 import { migrate } from '../../src/platform/postgres/migrate.ts';
+import { admitServingUser, servingUser } from '../../src/platform/postgres/serving-role.ts';
 import { databasesDirectories, databasesDirectory } from './temporary-directory.ts';
 import { keepErasedContacts } from './erased-contacts.ts';
 import { plantNeighbour } from './neighbour.ts';
@@ -72,7 +73,12 @@ export default async function startPostgresForTests(project: TestProject): Promi
 async function createTemplate(server: DatabaseAddress): Promise<void> {
   await dropTemplate(server);
   await runOn(server, `create database ${templateName}`);
-  await prepare(addressOf(server, templateName), migrate);
+  await prepare(addressOf(server, templateName), async (database) => {
+    await migrate(database);
+    await admitServingUser(database);
+  });
+  // The embedded PostgreSQL of the tests asks for none.
+  if ('url' in server) await runOn(server, `alter role ${servingUser} password '${servingUser}'`);
   await runOn(server, `create database ${sharedTemplateName} template ${templateName}`);
   await prepare(addressOf(server, sharedTemplateName), plantNeighbour);
   await prepare(addressOf(server, sharedTemplateName), keepErasedContacts);

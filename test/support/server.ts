@@ -21,6 +21,7 @@ import {
   openDatabase,
 } from '../../src/platform/postgres/database.ts';
 import { createPartitions, withPartitionsOnDemand } from '../../src/platform/postgres/partitions.ts';
+import { admitServingUser } from '../../src/platform/postgres/serving-role.ts';
 import { createSecrets, type Secrets } from '../../src/platform/secrets.ts';
 import { listRoutes, startApi } from '../../src/roles/api.ts';
 import { type Installation, instanceHostsOf } from '../../src/installation/opening.ts';
@@ -31,7 +32,7 @@ import { createErrorCheck, type ErrorCheck } from './listed-errors.ts';
 import { nextDkimKeyPair } from './dkim-key-pairs.ts';
 import { findErasedContacts } from './erased-contacts.ts';
 import { findHeld, type MadeByHand, sweepDatabase } from './sweep.ts';
-import { createTestDatabase } from './test-database.ts';
+import { addressOfRequests, createTestDatabase } from './test-database.ts';
 import { watchTenantWall } from './wall-watch.ts';
 
 /**
@@ -62,6 +63,8 @@ export type TestServer = {
   /** Of that organization, with `full_access`. */
   key: string;
   installation: Installation;
+  /** What the API has instead: of the user that may do no more than requests need. */
+  databaseOfRequests: Database;
   /**
    * Asks with the key, unless `headers` hold another `authorization`. Texts and bytes are sent as they are, anything
    * else as JSON, and always as `application/json` unless `headers` say otherwise.
@@ -105,6 +108,14 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     }),
     clock,
   );
+  const databaseOfRequests = withPartitionsOnDemand(
+    openDatabase({
+      address: addressOfRequests(testDatabase.address),
+      servesRequests: true,
+      connectionsMax: settings.databaseConnectionsMax ?? connectionsMax,
+    }),
+    clock,
+  );
   const config: Config = {
     ...defaultConfig,
     emailProvider: smtpUrl === undefined ? 'sandbox' : 'smtp',
@@ -128,24 +139,31 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     hosts: instanceHostsOf(config),
     close: async () => {
       resolver.close();
-      await database.close();
+      await Promise.all([database.close(), databaseOfRequests.close()]);
       await testDatabase.drop();
     },
   };
   try {
+    // A database that is given may be on another server.
+    await admitServingUser(database);
     // The template has partitions for the time at which it was made, and not for a test's own.
     if (options.clock !== undefined) await createPartitions(database, now(clock));
     const { organizationId, key } = await createSender(installation);
     // Only the program's own statements are watched: tests read tables of all organizations.
     const watch = await watchTenantWall(database);
-    const watched = { ...installation, database: watch.database };
-    const api = await startApi(watched, { drainMs: 0, ...limits }, validation);
-    const worker = hasWorker ? await startWorker(watched) : null;
+    const watchOfRequests = await watchTenantWall(databaseOfRequests);
+    const api = await startApi(
+      { ...installation, database: watchOfRequests.database },
+      { drainMs: 0, ...limits },
+      validation,
+    );
+    const worker = hasWorker ? await startWorker({ ...installation, database: watch.database }) : null;
     return {
       url: api.url,
       organizationId,
       key,
       installation,
+      databaseOfRequests,
       request: createClient(api.url, key, createErrorCheck(listRoutes(installation))),
       held: api.held,
       stop: async () => {
@@ -155,7 +173,9 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
         if (given === undefined) found.push(...(await unlessUnavailable(findErasedContacts(installation))));
         await installation.close();
         found.push(
-          ...watch.breaches().map((breach) => `run outside of the second wall, see wall-watch.ts: ${breach}`),
+          ...[...watch.breaches(), ...watchOfRequests.breaches()].map(
+            (breach) => `run outside of the second wall, see wall-watch.ts: ${breach}`,
+          ),
         );
         if (found.length > 0) throw new Error(found.join('\n'));
       },

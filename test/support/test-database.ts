@@ -10,6 +10,7 @@ import {
   openDatabase,
   sqlState,
 } from '../../src/platform/postgres/database.ts';
+import { servingUser } from '../../src/platform/postgres/serving-role.ts';
 
 export const templateName = 'postillion_template';
 /** The same with a hostile neighbour (neighbour.ts). */
@@ -95,6 +96,13 @@ export function addressOf(server: DatabaseAddress, database: string): DatabaseAd
   const url = new URL(server.url);
   url.pathname = `/${database}`;
   return { url: url.href };
+}
+
+/** The same database, as the user that serves requests. */
+export function addressOfRequests(address: DatabaseAddress): DatabaseAddress {
+  if (!('url' in address)) return { ...address, user: servingUser };
+  const url = new URL(address.url);
+  return { url: Object.assign(url, { username: servingUser, password: servingUser }).href };
 }
 
 /** For `DATABASE_URL`. */

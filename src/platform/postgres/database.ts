@@ -124,6 +124,11 @@ export type DatabaseOptions = {
   /** Connections in the pool. Fewer: requests wait for each other. More: PostgreSQL's memory, and no more speed. */
   connectionsMax: number;
   applicationName?: string;
+  /**
+   * Whether it is used for requests alone. Inside the second wall they run as `postillion_request`, which may do no more
+   * than requests need (serving-role.ts); all else there runs as `postillion_tenant`.
+   */
+  servesRequests?: boolean;
   /** False where a pooler in transaction mode stands between, which loses prepared statements. */
   usePreparedStatements?: boolean;
   clock?: Clock;
@@ -145,6 +150,10 @@ export class DatabaseUnavailableError extends Error {
 
 /** The NOLOGIN role that migrations create: it owns nothing and does not bypass row-level security. */
 export const tenantRole = 'postillion_tenant';
+
+/** Another such role, for requests, and the one whose members serve them (serving-role.ts). */
+export const requestRole = 'postillion_request';
+export const servingRole = 'postillion_serving';
 
 /** A waiting request is better refused with 503 than left hanging. */
 const connectTimeoutMs = 3_000;
@@ -175,6 +184,7 @@ const keepAlive = { keepAlive: true, keepAliveInitialDelayMillis: 10_000 };
 
 export function openDatabase(options: DatabaseOptions): Database {
   const usePreparedStatements = options.usePreparedStatements ?? true;
+  const entry = options.servesRequests === true ? entryOfRequests : entryOfTenants;
   const clock = options.clock ?? systemClock;
   let isIdleAsked = false;
   /** On an open connection of a pool: a new one may be refused although all is well. */
@@ -285,7 +295,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     const isPlanned = plans === 'plainly' || plannedByIndex.has(client);
     if (organizationIds === null) return isPlanned ? null : { ...prepare(planByIndex), values: [] };
     return {
-      ...prepare(isPlanned ? enterTenantRole : enterTenantRoleByIndex),
+      ...prepare(isPlanned ? entry.plainly : entry.byIndex),
       values: [organizationIds.join(',')],
     };
   };
@@ -318,7 +328,7 @@ export function openDatabase(options: DatabaseOptions): Database {
     };
     const enter = (ids: readonly string[] | null) => {
       const entering =
-        ids === null ? prepare(leaveTenantRole) : { ...prepare(enterTenantRole), values: [ids.join(',')] };
+        ids === null ? prepare(leaveTenantRole) : { ...prepare(entry.plainly), values: [ids.join(',')] };
       ask(watch, client, entering).catch(note);
     };
     ask(watch, client, { text: 'begin' }).catch(note);
@@ -550,23 +560,32 @@ export const planByIndex = statement('plan_by_index', `select ${localSettingsByI
  * Whether the role exists, and the user may enter it, is checked each time, which takes microseconds: it may be gone
  * after a restore, and come back while servers run. Without it row-level security stays off, and `doctor` says so.
  */
-export const canEnterTenantRole = `pg_has_role(
-  session_user,
-  to_regrole('${tenantRole}'),
-  -- From PostgreSQL 16 on the creator of a role is a member of it, which alone does not allow to enter it.
-  case when current_setting('server_version_num')::integer < 160000 then 'member' else 'set' end
-)`;
+export function canEnter(role: typeof tenantRole | typeof requestRole): string {
+  return `pg_has_role(
+    session_user,
+    to_regrole('${role}'),
+    -- From PostgreSQL 16 on the creator of a role is a member of it, which alone does not allow to enter it.
+    case when current_setting('server_version_num')::integer < 160000 then 'member' else 'set' end
+  )`;
+}
 
-/** Both settings last until the end of the transaction; session-wide ones would leak through the pool. */
-const tenantSettings = `set_config('role', case when ${canEnterTenantRole} then '${tenantRole}' else 'none' end, true),
+/**
+ * Enters the first of the roles that may be entered. Both settings last until the end of the transaction; session-wide
+ * ones would leak through the pool.
+ */
+function createEntry(name: string, roles: readonly Parameters<typeof canEnter>[0][]) {
+  const choices = roles.map((role) => `when ${canEnter(role)} then '${role}'`).join(' ');
+  const settings = `set_config('role', case ${choices} else 'none' end, true),
      set_config('postillion.organization_ids', $1, true)`;
+  return {
+    plainly: statement(`enter_${name}_role`, `select ${settings}`),
+    byIndex: statement(`enter_${name}_role_by_index`, `select ${settings}, ${localSettingsByIndex}`),
+  };
+}
 
-const enterTenantRole = statement('enter_tenant_role', `select ${tenantSettings}`);
-
-const enterTenantRoleByIndex = statement(
-  'enter_tenant_role_by_index',
-  `select ${tenantSettings}, ${localSettingsByIndex}`,
-);
+const entryOfTenants = createEntry('tenant', [tenantRole]);
+/** Whoever made the one role before the first start, and not the other, has the wall as well. */
+const entryOfRequests = createEntry('request', [requestRole, tenantRole]);
 
 /** For what follows a part of a transaction that was held to its organizations. */
 const leaveTenantRole = statement(

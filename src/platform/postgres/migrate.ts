@@ -8,6 +8,7 @@ import {
   type Transaction,
   unpreparedStatement,
 } from './database.ts';
+import { examineServingRoles, mendServingRoles } from './serving-role.ts';
 import { examineTenantWall, isWallTooOpen, mendTenantWall } from './tenant-wall.ts';
 
 /** `migrations/` at the project's root: the same distance from `src/` and from `dist/`. */
@@ -31,7 +32,8 @@ export type Migration = { version: number; name: string; file: string };
 /**
  * Brings the schema up to date and returns what was applied. Several nodes may call it at once: one does the
  * work, the others wait for it. Each migration is a transaction of its own and is never run twice. What a restore into
- * another cluster has left out of the second wall is mended as well, as far as the user may. A lock that others hold is
+ * another cluster has left out of the second wall, and what the user that serves requests lacks or has too much, is mended
+ * as well, as far as the user may. A lock that others hold is
  * tried for again and again for two minutes; then an error says who is in the way.
  */
 export async function migrate(database: Database, clock: Clock = systemClock): Promise<Migration[]> {
@@ -42,12 +44,14 @@ export async function migrate(database: Database, clock: Clock = systemClock): P
     const isNew = await apply(database, migration, text, clock);
     if (isNew) applied.push(migration);
   }
-  // Also where nothing was pending: a database that was restored has all of its schema, and not the role.
+  // Also where nothing was pending: a database that was restored has all of its schema, and not the roles.
   const wall = await examineTenantWall(database);
-  if (wall.kind !== 'standing' || (await isWallTooOpen(database))) {
+  const serving = await examineServingRoles(database);
+  if (wall.kind !== 'standing' || serving.kind !== 'standing' || (await isWallTooOpen(database))) {
     await database.transaction(async (transaction) => {
       await beAlone(transaction);
       await mendTenantWall(transaction);
+      await mendServingRoles(transaction, { isNewer: await isOfNewerRelease(transaction) });
     });
   }
   return applied;
@@ -133,6 +137,18 @@ export async function pendingMigrations(connection: Connection): Promise<Migrati
     : [];
   const versions = new Set(done.map(({ version }) => version));
   return (await listMigrations()).filter(({ version }) => !versions.has(version));
+}
+
+/** Whether the schema has migrations that this release does not know. */
+async function isOfNewerRelease(connection: Connection): Promise<boolean> {
+  const known = (await listMigrations()).map(({ version }) => version);
+  const [row] = await connection.rows(
+    unpreparedStatement<{ is_newer: boolean }>(
+      'select exists (select from schema_migrations where version <> all ($1::integer[])) as is_newer',
+    ),
+    [known],
+  );
+  return row?.is_newer === true;
 }
 
 async function listMigrations(): Promise<Migration[]> {

@@ -1,14 +1,21 @@
-import { canEnterTenantRole, type Connection, tenantRole, unpreparedStatement } from './database.ts';
+import {
+  canEnter,
+  type Connection,
+  requestRole,
+  servingRole,
+  tenantRole,
+  unpreparedStatement,
+} from './database.ts';
 
 /**
- * The second wall between organizations: row-level security, under the role that requests enter. Migrations make the
- * policies, which belong to the tables and come back with a dump. The role belongs to the cluster: a database that is
+ * The second wall between organizations: row-level security, under the role that work on their data enters. (Requests
+ * enter another one, which may do less: serving-role.ts.) Migrations make the policies, which belong to the tables and come back with a dump. The role belongs to the cluster: a database that is
  * restored into another one has the policies, and neither the role nor the grants to it. So they are looked at, and
  * mended, whenever the schema is brought up to date, also when no migration is pending.
  *
- * - `standing`: requests run under the role, and it may do on each table what they need.
- * - `missing`: there is no role that the user of this connection may enter. Requests run without the wall.
- * - `unreachable`: they enter the role, and it may not do on these tables what they need. They fail.
+ * - `standing`: work runs under the role, and it may do on each table what is needed.
+ * - `missing`: there is no role that the user of this connection may enter. Work runs without the wall.
+ * - `unreachable`: it enters the role, and may not do on these tables what is needed. It fails.
  */
 export type TenantWall =
   { kind: 'standing' } | { kind: 'missing' } | { kind: 'unreachable'; tables: string[] };
@@ -29,7 +36,7 @@ const neededPrivileges = `
 
 export async function examineTenantWall(connection: Connection): Promise<TenantWall> {
   const [role] = await connection.rows(
-    unpreparedStatement<{ can_enter: boolean | null }>(`select ${canEnterTenantRole} as can_enter`),
+    unpreparedStatement<{ can_enter: boolean | null }>(`select ${canEnter(tenantRole)} as can_enter`),
   );
   if (role?.can_enter !== true) return { kind: 'missing' };
   const rows = await connection.rows(
@@ -61,20 +68,22 @@ export async function isWallTooOpen(connection: Connection): Promise<boolean> {
 
 /** A block of its own for each: what the user may not do must not undo the others. */
 const mends = [
-  `do $$
+  ...[tenantRole, requestRole, servingRole].map(makeRole),
+  ...([tenantRole, requestRole] as const).map(
+    (role) => `do $$
    begin
-     if to_regrole('${tenantRole}') is null then
-       create role ${tenantRole} nologin;
+     if to_regrole('${role}') is not null and not ${canEnter(role)} then
+       execute format('grant ${role} to %I', session_user);
      end if;
    exception
-     -- Roles belong to the whole cluster: another database's migration may be creating it at this moment.
-     when duplicate_object or unique_violation or insufficient_privilege then null;
+     when unique_violation or insufficient_privilege then null;
    end
    $$`,
+  ),
   `do $$
    begin
-     if to_regrole('${tenantRole}') is not null and not ${canEnterTenantRole} then
-       execute format('grant ${tenantRole} to %I', session_user);
+     if not pg_has_role(to_regrole('${servingRole}'), to_regrole('${requestRole}'), 'member') then
+       grant ${requestRole} to ${servingRole};
      end if;
    exception
      when unique_violation or insufficient_privilege then null;
@@ -112,9 +121,33 @@ const mends = [
    $$`,
 ];
 
+function makeRole(role: string): string {
+  return `do $$
+   begin
+     if to_regrole('${role}') is null then
+       create role ${role} nologin;
+     end if;
+   exception
+     -- Roles belong to the whole cluster: another database's migration may be creating it at this moment.
+     when duplicate_object or unique_violation or insufficient_privilege then null;
+   end
+   $$`;
+}
+
+/** Makes what policies are for, where it is missing, and returns whether it is there: the user may have no right to. */
+export async function makeServingRoles(connection: Connection): Promise<boolean> {
+  for (const role of [requestRole, servingRole]) await connection.rows(unpreparedStatement(makeRole(role)));
+  const [found] = await connection.rows(
+    unpreparedStatement<{ are_there: boolean }>(
+      `select to_regrole('${requestRole}') is not null and to_regrole('${servingRole}') is not null as are_there`,
+    ),
+  );
+  return found?.are_there === true;
+}
+
 /**
- * Makes the role, lets the user of this connection enter it, grants it what is missing, and takes back what is too much,
- * as far as the user may.
+ * Makes the roles, lets the user of this connection enter those of the wall, grants `postillion_tenant` what is missing,
+ * and takes back what is too much, as far as the user may.
  * Two that do it at once for one database would get in each other's way.
  */
 export async function mendTenantWall(connection: Connection): Promise<void> {

@@ -5,6 +5,7 @@
 import { createControlLookup } from '../../email/email.ts';
 import type { Installation } from '../../installation/installation.ts';
 import { within } from '../../platform/clock.ts';
+import type { Database } from '../../platform/postgres/database.ts';
 import { createSharedLook } from '../../platform/shared-look.ts';
 import type { ProcessShare } from '../../platform/process-share.ts';
 import { readCondition, readMeasures } from './condition.ts';
@@ -52,7 +53,9 @@ export function createConditionWatch(
 
 /** Loads what measures: a process that nobody asks does without. */
 export async function openMeters(
-  installation: Pick<Installation, 'database' | 'config' | 'resolver' | 'clock'>,
+  installation: Pick<Installation, 'config' | 'resolver' | 'clock'> & {
+    database: Pick<Database, 'connections'>;
+  },
   role: string,
   share: ProcessShare,
 ): Promise<Meters | null> {
