@@ -3,6 +3,12 @@ import { defineConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 /**
+ * Of this process, and of all that it starts. Half an hour beside the full ones, and on another day than the zone of the
+ * sessions of PostgreSQL (`postgres-for-tests.ts`) for most of the time: whoever reads a clock by its zone is noticed.
+ */
+process.env.TZ = 'America/St_Johns';
+
+/**
  * Those that run for five seconds and more, the longest first: begun last, they would keep one core waiting for the other.
  * Where one is missing or too many, a run takes some seconds longer, and nothing else.
  */

@@ -173,6 +173,20 @@ test('a month is dropped once no organization keeps it any more', async () => {
   expect(await months()).toEqual([third, fourth]);
 });
 
+test('a month is kept while an event that arrived in it may have happened after it', async () => {
+  const [, second] = await months();
+  const endMs = Date.parse(`${second!.replace('_', '-')}-01T00:00:00Z`);
+  // It came two minutes before the end of the first month, and happened a minute after it.
+  await happened(theirs, [start - endMs - 60_000], { arrivedMs: start - endMs + 120_000 });
+  for (const organizationId of await organizations()) await keep(organizationId, 30);
+  clock.advance(endMs + 30 * dayMs + hourMs - start);
+  await tidy();
+  expect(await kept(theirs)).toHaveLength(1);
+  clock.advance(120_000);
+  await tidy();
+  expect(await kept(theirs)).toEqual([]);
+});
+
 const organizations = async () =>
   (await run<{ id: string }>('select id from organizations')).map(({ id }) => id);
 

@@ -94,6 +94,21 @@ test('what is old is deleted of every organization, and what is not is kept', as
   for (const table of tables) expect([table, await countRows(table)]).toEqual([table, 3]);
 });
 
+/** For how long each is needed: while a key protects, a receipt may come, a count is of the last day. */
+const neededMs: Readonly<Record<string, number>> = {
+  idempotency_keys: 24 * 3_600_000,
+  rate_windows: 2 * 60_000,
+  // A row is of an hour, which may have begun before the day did.
+  reputation_counts: 25 * 3_600_000,
+  provider_ids: 8 * 24 * 3_600_000,
+};
+
+test('what is needed for a minute longer is kept', async () => {
+  for (const table of tables) await insertRows(table, dateOf(start - neededMs[table]! + 60_000), 3);
+  await keepHouse();
+  for (const table of tables) expect([table, await countRows(table)]).toEqual([table, 3]);
+});
+
 test('mail to the postmaster is deleted after 90 days', async () => {
   const keepAt = (ms: number) =>
     run(
@@ -151,6 +166,41 @@ test('it comes again an hour after it was over, and not once it was stopped', as
   await insertRows('rate_windows', oldAt, 4);
   clock.advance(7_200_000);
   expect(await countRows('rate_windows')).toBe(4);
+});
+
+test('a process that stops waits for the step under way, begins none after it, and leaves no timer', async () => {
+  for (const table of tables) await insertRows(table, oldAt, 4);
+  let reach = (): void => undefined;
+  const reached = new Promise<void>((resolve) => {
+    reach = resolve;
+  });
+  let goOn = (): void => undefined;
+  const released = new Promise<void>((resolve) => {
+    goOn = resolve;
+  });
+  const held: Database = {
+    ...database,
+    rows: async (statement, values) => {
+      if (!statement.text.includes('idempotency_keys')) return database.rows(statement, values);
+      reach();
+      await released;
+      return database.rows(statement, values);
+    },
+  };
+  const housekeeping = startHousekeeping({ database: held, clock, log: silentLog, config });
+  clock.advance(30_000);
+  await reached;
+  let hasStopped = false;
+  const stopped = housekeeping.stop().then(() => {
+    hasStopped = true;
+  });
+  await Promise.resolve();
+  expect(hasStopped).toBe(false);
+  goOn();
+  await stopped;
+  expect(await countRows('idempotency_keys')).toBe(0);
+  expect(await countRows('rate_windows')).toBe(4);
+  expect(clock.countWaiting()).toBe(0);
 });
 
 describe('twice as many old rows as a statement deletes, and one more, are all deleted', () => {

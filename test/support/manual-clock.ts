@@ -8,6 +8,8 @@ export type ManualClock = Clock & {
   setWallTime: (epochMs: number) => void;
   /** Resolves as soon as so many callbacks wait for their time. */
   whenWaiting: (count: number) => Promise<void>;
+  /** How many callbacks wait for their time. */
+  countWaiting: () => number;
 };
 
 type Timer = { dueAtMs: number; callback: () => void };
@@ -52,6 +54,7 @@ export function createManualClock(
     setWallTime: (epochMs) => {
       wallMs = epochMs;
     },
+    countWaiting: () => timers.size,
     whenWaiting: (count) =>
       timers.size >= count
         ? Promise.resolve()

@@ -50,7 +50,9 @@ export default async function startPostgresForTests(project: TestProject): Promi
     const quiet = { autovacuum: 'off' };
     // Each file has a pool or two, and some start four programs.
     const wide = { max_connections: '300' };
-    const settings = { ...unsafe, ...unlogged, ...small, ...quiet, ...wide };
+    // Neither the day nor the hour begins when those of UTC do: a statement that leaves a zone to the session is noticed.
+    const elsewhere = { timezone: 'Pacific/Chatham' };
+    const settings = { ...unsafe, ...unlogged, ...small, ...quiet, ...wide, ...elsewhere };
     const postgres = await startEmbeddedPostgres({ dataDirectory: directory, settings });
     const teardown = async () => {
       await postgres.stop();

@@ -120,3 +120,11 @@ test('a breaker for each account: one that fails is put off, and the others pass
   expect([breakers.admits(64), breakers.pauseMs()]).toEqual([64, null]);
   expect([0, 0.5].map((random) => breakers.putOffMs(jobOf('fails'), random))).toEqual([1_000, 31_000]);
 });
+
+test('as many are told of as have failed, of however many accounts', () => {
+  const breakers = createBreakers(createStill().clock, ({ organizationId }) => organizationId);
+  const jobs = ['a', 'b', 'c'].map((organizationId) => ({ organizationId }) as Job); // Nothing else is read.
+  for (const [index, job] of jobs.entries())
+    for (let failure = 1; failure <= 5; failure += 1) breakers.of(job).note(index > 0);
+  expect(breakers.countTold()).toBe(2);
+});

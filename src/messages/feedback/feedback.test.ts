@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { beforeAll, describe, expect, test } from 'vitest';
+import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { findSuppressed } from '../../audience/audience.ts';
 import { systemClock } from '../../platform/clock.ts';
@@ -9,6 +10,7 @@ import { type Database, unpreparedStatement } from '../../platform/postgres/data
 import { createSecrets } from '../../platform/secrets.ts';
 import { applyReports, type FeedbackTools, type Report } from './feedback.ts';
 import { type DropReason, recipientStatuses, type RecipientStatus } from '../schema.ts';
+import { chatAppChannel } from '../../chatapp/channel.ts';
 import { emailChannel } from '../../email/channel.ts';
 import type { RecipientKey } from '../keys.ts';
 
@@ -294,6 +296,16 @@ describe('a run of soft bounces', () => {
       false,
       ["a neighbour's", "a neighbour's", "a neighbour's", "a neighbour's", 'full'],
     ],
+    [
+      'is judged by its last five, however many were delivered before',
+      true,
+      ['delivered at last', 'full', 'full', 'full', 'full', 'full'],
+    ],
+    [
+      'is judged by its last five, however many were full before',
+      false,
+      ['full', 'full', 'full', 'full', 'delivered at last', 'full'],
+    ],
   ])('%s', async (name, isLong, messages) => {
     expect(await end(`${name.replaceAll(/[^a-z]/g, '-')}@example.com`, messages)).toBe(isLong);
   });
@@ -422,3 +434,55 @@ describe('a message whose reply was lost, and that is to be sent once more', () 
 function run(text: string, values: readonly unknown[]): Promise<unknown[]> {
   return database.rows(unpreparedStatement(text), values);
 }
+
+test('the times of a first report stay, whatever is reported later', async () => {
+  const job = await insertRecipient();
+  const times = async () =>
+    run<{ handed_off_at: Date; delivered_at: Date }>(
+      'select handed_off_at, delivered_at from recipients where message_id = $1',
+      [job.messageId],
+    );
+  await applyReports({ ...tools, clock: createManualClock(1_000_000) }, emailChannel, [
+    report(job, 'delivered'),
+  ]);
+  const first = await times();
+  expect(first).toEqual([{ handed_off_at: new Date(1_000_000), delivered_at: new Date(1_000_000) }]);
+  await applyReports({ ...tools, clock: createManualClock(2_000_000) }, emailChannel, [
+    report(job, 'opened'),
+  ]);
+  expect(await times()).toEqual(first);
+});
+
+test('what a server says of an address that was erased is not stored', async () => {
+  const job = await insertRecipient({ status: 'delivered' });
+  await run("update recipients set address = '' where message_id = $1", [job.messageId]);
+  await applyReports(tools, emailChannel, [report(job, 'bounced', 'hard')]);
+  expect(
+    await run('select status, diagnostic from recipients where message_id = $1', [job.messageId]),
+  ).toEqual([{ status: 'bounced', diagnostic: null }]);
+});
+
+test('addresses of the simulator are never suppressed', async () => {
+  const address = 'bounce@simulator.postillion.test';
+  expect(emailChannel.judgement?.isSimulated(address)).toBe(true);
+  const job = await insertRecipient({ address });
+  await applyReports(tools, emailChannel, [report(job, 'bounced', 'hard')]);
+  expect(await isSuppressed(address)).toEqual([false]);
+});
+
+test.each([
+  [['delivered', 'failed'], 'delivered'],
+  [['failed', 'delivered'], 'delivered'],
+  [['opened', 'failed'], 'opened'],
+] as const)('on a chat app %j is %s, together and one after the other', async (statuses, expected) => {
+  const job = await insertRecipient();
+  for (const status of statuses) await applyReports(tools, chatAppChannel, [report(job, status, null)]);
+  expect((await readRecipient(job)).status).toBe(expected);
+  const together = await insertRecipient();
+  await applyReports(
+    tools,
+    chatAppChannel,
+    statuses.map((status) => report(together, status)),
+  );
+  expect((await readRecipient(together)).status).toBe(expected);
+});

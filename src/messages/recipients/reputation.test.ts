@@ -151,6 +151,22 @@ test('what lies more than a day back is forgotten', async () => {
   expect(await isSuspended()).toBe(false);
 });
 
+test('what lies less than a day back is not', async () => {
+  await count({ status: 'bounced', failure: hardBounce }, 499);
+  clock.advance(23 * hourMs);
+  await count({ status: 'bounced', failure: hardBounce }, 1);
+  expect(await isSuspended()).toBe(true);
+});
+
+test('hours are those of UTC, whatever the zone of the session', async () => {
+  await count({ status: 'delivered' }, 1);
+  const hours = await database.rows(
+    unpreparedStatement<{ hour: Date }>('select hour from reputation_counts where organization_id = $1'),
+    [organizationId],
+  );
+  expect(hours.map(({ hour }) => hour.getTime() % hourMs)).toEqual([0]);
+});
+
 test('the operator can lift it, and the count begins anew', async () => {
   await count({ status: 'bounced', failure: hardBounce }, 600);
   expect(await isSuspended()).toBe(true);

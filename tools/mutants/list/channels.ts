@@ -861,4 +861,12 @@ export const channels: readonly Mutant[] = [
     named: 'finds the far side busy, and not away',
     harm: 'a push service that is slow over HTTP/1.1 passes for one that is away, and its pushes wait for minutes',
   },
+  {
+    file: 'src/channels/email/providers/mx/backoff.ts',
+    from: 'if (ticket.isProbe && ticket.era === era) isProbing = false;',
+    to: 'if (ticket.isProbe) isProbing = false;',
+    tests: ['src/channels/email/providers/mx/backoff.test.ts'],
+    named: 'makes no way beside the one under way',
+    harm: 'a destination that cannot be reached is asked by two at once',
+  },
 ];

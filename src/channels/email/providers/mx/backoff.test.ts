@@ -79,3 +79,15 @@ test.each([
   backoff.noteUnreachable('unreachable');
   expect(backoff.pause()?.remainingMs).toBeCloseTo(expected);
 });
+
+test('a probe of an earlier pause that comes to nothing makes no way beside the one under way', () => {
+  const { backoff, clock } = arrange();
+  backoff.noteUnreachable('unreachable');
+  clock.advance(30_000);
+  const early = backoff.enter()!;
+  backoff.noteUnreachable('unreachable');
+  clock.advance(60_000);
+  expect(backoff.enter()).toMatchObject({ isProbe: true });
+  backoff.abandon(early);
+  expect(backoff.enter()).toBeNull();
+});
