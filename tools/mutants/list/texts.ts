@@ -250,4 +250,11 @@ export const texts: readonly Mutant[] = [
     named: 'is not acknowledged before it is stored, and neither is the status of one that was sent',
     harm: 'a STOP from Twilio is acknowledged before anybody knows whether it can be stored',
   },
+  {
+    file: 'src/channels/sms/providers/smpp/bound-connection.ts',
+    from: 'free ??= new Promise',
+    to: 'free = new Promise',
+    tests: ['src/channels/sms/providers/smpp/bound-connection.test.ts'],
+    harm: 'a message centre that says goodbye twice holds texts up for five seconds',
+  },
 ];

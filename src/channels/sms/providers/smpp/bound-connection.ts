@@ -22,6 +22,7 @@ export function createBoundConnection(clock: Clock, wire: SmppWire, window: numb
   const pace = createPace(clock, window);
   let taken = 0;
   let isLeaving = false;
+  let free: Promise<void> | null = null;
   let onFree: () => void = () => undefined;
   return {
     wire,
@@ -37,7 +38,8 @@ export function createBoundConnection(clock: Clock, wire: SmppWire, window: numb
     drain: async (timeoutMs) => {
       isLeaving = true;
       if (taken === 0) return;
-      const free = new Promise<void>((resolve) => {
+      // Both sides may want it to end, each for a reason of its own.
+      free ??= new Promise((resolve) => {
         onFree = resolve;
       });
       await within(clock, timeoutMs, free);
