@@ -126,6 +126,35 @@ export async function settleConsents(
   return unsubscribed.map((of) => [...of].sort());
 }
 
+const addressedChannels = channels.filter((channel) => channel !== 'push');
+
+/**
+ * Contacts as they are to be shown. An opt-out that was said after its address was erased is known by a hash alone, which
+ * leads to no contact; whoever has the address by now is unsubscribed all the same, and stored as such when it is written
+ * next. Push has no address that is erased from a message.
+ */
+export async function showConsents<Row extends Identity & { unsubscribed_channels: Channel[] }>(
+  connection: Connection,
+  tools: Pick<OptOutTools, 'clock' | 'secrets'>,
+  organizationId: string,
+  rows: readonly Row[],
+): Promise<Row[]> {
+  const addresses = rows.flatMap((row, index) => {
+    const subscribed = addressedChannels.filter((channel) => !row.unsubscribed_channels.includes(channel));
+    return listAddresses(organizationId, row, subscribed).map((address) => ({ ...address, index }));
+  });
+  const optedOut = await findOptOuts(connection, tools, addresses);
+  const shown = [...rows];
+  for (const position of optedOut) {
+    const address = addresses[position];
+    const row = address && shown[address.index];
+    if (address === undefined || row === undefined) continue;
+    const unsubscribedChannels = [...row.unsubscribed_channels, address.channel].sort();
+    shown[address.index] = { ...row, unsubscribed_channels: unsubscribedChannels };
+  }
+  return shown;
+}
+
 /** As a contact that is unsubscribed has them. */
 async function writeOptOuts(
   transaction: Transaction,

@@ -19,7 +19,6 @@ import { bulkDeletion, contactBody, contactIdsBody, contactPatch, contactRecord 
 const segmentNotReady = defineError(409, 'segment_not_ready', 'The segment is still being computed.');
 
 export function contactRoutes(tools: AudienceRouteTools): Route[] {
-  const { database } = tools;
   const tag = 'Contacts';
   return [
     defineRoute({
@@ -82,7 +81,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
         const { search, email, external_id, phone_number } = query;
         const { list_id: listId, tag_id: tagId, segment_id: segmentId } = query;
         const emailKey = email === undefined ? undefined : parseAddress(email)?.normalised;
-        const listed = await listContacts(database, {
+        const listed = await listContacts(tools, {
           organizationId,
           filter: {
             ...(search !== undefined && { search }),
@@ -119,7 +118,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
       success: { statusCode: 200, schema: contactRecord, when: 'The contact.' },
       errors: [notFound],
       handle: async ({ caller: { organizationId }, params: { id } }) => {
-        const contact = await readContact(database, { organizationId, id });
+        const contact = await readContact(tools, { organizationId, id });
         if (contact === null) throw resourceNotFound();
         return json(contact);
       },

@@ -14,7 +14,13 @@ import * as listing from './contact-listing-store.ts';
 import { addressColumns, type ContactIdentifier } from './contact-fields.ts';
 import { showContact } from './contact-record.ts';
 import * as store from './contact-store.ts';
-import { addressOfExternalId, listAddresses, settleConsents, shareIdentifiers } from './consents.ts';
+import {
+  addressOfExternalId,
+  listAddresses,
+  settleConsents,
+  shareIdentifiers,
+  showConsents,
+} from './consents.ts';
 import { type ContactValues, emptyContact, mergeContact } from './contact-values.ts';
 import { loadProperties } from './property-store.ts';
 import { resolveContact } from './reference.ts';
@@ -31,6 +37,8 @@ import {
 } from './suppressions.ts';
 
 export type ContactTools = { database: Database; clock: Clock; newId: NewId; secrets: Secrets };
+
+type ShowTools = Omit<ContactTools, 'newId'>;
 
 /**
  * Told, in the transaction that says so, that a contact may be written to on these channels, be it for the first time or
@@ -219,16 +227,18 @@ async function orTaken<Result>(
 }
 
 export async function readContact(
-  database: Database,
+  tools: ShowTools,
   contact: store.ContactKey,
 ): Promise<ContactRecord | null> {
-  return database.asOrganizations([contact.organizationId], async (transaction) => {
+  return tools.database.asOrganizations([contact.organizationId], async (transaction) => {
     const [row, setsOf, properties] = await Promise.all([
       store.findContact(transaction, contact),
       loadSetsOf(transaction, contact.organizationId, [contact.id]),
       loadProperties(transaction, contact.organizationId),
     ]);
-    return row && showContact(row, setsOf(contact.id), properties);
+    if (row === null) return null;
+    const [shown = row] = await showConsents(transaction, tools, contact.organizationId, [row]);
+    return showContact(shown, setsOf(contact.id), properties);
   });
 }
 
@@ -242,7 +252,7 @@ export type SetFilter = { listId?: string; tagId?: string; segmentId?: string };
 
 /** An unknown set has no contacts. The contacts of a segment that is being computed are not known yet. */
 export async function listContacts(
-  database: Database,
+  tools: ShowTools,
   wanted: {
     organizationId: string;
     filter: Omit<listing.ContactFilter, 'setIds'>;
@@ -251,7 +261,7 @@ export async function listContacts(
   },
 ): Promise<ContactPage | 'segment_not_ready'> {
   const { organizationId, filter, page } = wanted;
-  return database.asOrganizations([organizationId], async (transaction) => {
+  return tools.database.asOrganizations([organizationId], async (transaction) => {
     const asked = (
       [
         ['list', wanted.sets.listId],
@@ -265,13 +275,14 @@ export async function listContacts(
       return { rows: [], show: () => shouldNotBeShown() };
     }
     if ([...found.values()].some(({ isReady }) => !isReady)) return 'segment_not_ready';
-    const rows = await listing.listContacts(transaction, {
+    const listed = await listing.listContacts(transaction, {
       organizationId,
       filter: { ...filter, setIds },
       page,
     });
-    const ids = rows.map(({ id }) => id);
-    const [setsOf, properties] = await Promise.all([
+    const ids = listed.map(({ id }) => id);
+    const [rows, setsOf, properties] = await Promise.all([
+      showConsents(transaction, tools, organizationId, listed),
       loadSetsOf(transaction, organizationId, ids),
       loadProperties(transaction, organizationId),
     ]);

@@ -8,6 +8,8 @@ import {
   addSuppressions,
   findSuppressed,
   eraseSuppressedAddresses,
+  noteGrants,
+  readGrant,
   readSuppression,
   removeSuppression,
   sampleSuppressions,
@@ -202,4 +204,24 @@ test('a sample reads a limited number of everybody, and leaves nobody out for th
   expect(misfits).toBeGreaterThanOrEqual(1_000 + 3);
   expect(misfits).toBeLessThan(2_500);
   expect([erased, isWhole]).toEqual([0, false]);
+});
+
+test('of two consents the later one is kept, whichever is heard of first, for its channel alone', async () => {
+  const address = { organizationId: own, address: 'granted@example.com' };
+  const key = newId();
+  const note = (grantedAt: Date, apiKeyId: string | null, channel: 'email' | 'sms' = 'email') =>
+    noteGrants(database, tools, [{ ...address, channel }], { apiKeyId, grantedAt });
+  await note(new Date(atMs + 1_000), key);
+  await note(new Date(atMs), null);
+  await note(new Date(atMs + 9_000), null, 'sms');
+  expect(await readGrant(database, tools, 'email', address)).toEqual({
+    apiKeyId: key,
+    grantedAt: new Date(atMs + 1_000),
+  });
+  await note(new Date(atMs + 2_000), null);
+  expect(await readGrant(database, tools, 'email', address)).toEqual({
+    apiKeyId: null,
+    grantedAt: new Date(atMs + 2_000),
+  });
+  expect(await readGrant(database, tools, 'email', { ...address, organizationId: other })).toBeNull();
 });

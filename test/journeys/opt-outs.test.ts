@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { optIn, optOut } from '../../src/audience/audience.ts';
+import { optIn, optOut, toErasedKey } from '../../src/audience/audience.ts';
 import { channels } from '../../src/channels/channel.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -129,6 +129,36 @@ describe.each(channels)('on %s', (channel) => {
     });
   });
 });
+
+test.each(['email', 'sms', 'chatapp'] as const)(
+  'what is said on %s of an address that was erased shows with whoever has it, and stays with the next change',
+  async (channel) => {
+    const person = newPerson();
+    const neighbour = newPerson();
+    const { id } = await call<Contact>('POST', '/contacts', person);
+    const { id: otherId } = await call<Contact>('POST', '/contacts', neighbour);
+    const address = addressOf(channel, person);
+    const erased = { ...address, address: toErasedKey(server.installation, address) };
+    await within((transaction) =>
+      optOut(transaction, server.installation, channel, erased, { scope: 'marketing' }),
+    );
+    const shown = async () => {
+      const { data } = await call<{ data: Contact[] }>('GET', '/contacts?limit=2');
+      expect(data.map((contact) => contact.id)).toEqual([otherId, id]);
+      const records = [...data, await read(otherId), await read(id)];
+      return records.map(
+        ({ consent }) => Object.values(consent).filter((each) => each === 'unsubscribed').length,
+      );
+    };
+    expect(await shown()).toEqual([0, 1, 0, 1]);
+    expect((await read(id)).consent[channel]).toBe('unsubscribed');
+    const changed = await call<Contact>('PATCH', `/contacts/${id}`, { first_name: 'Ann' });
+    expect(changed.consent[channel]).toBe('unsubscribed');
+    expect(await shown()).toEqual([0, 1, 0, 1]);
+    await call('PATCH', `/contacts/${id}`, { consent: { [channel]: 'subscribed' } });
+    expect(await shown()).toEqual([0, 0, 0, 0]);
+  },
+);
 
 test('a stranger with the address in another organization is asked about nothing', async () => {
   const person = newPerson();

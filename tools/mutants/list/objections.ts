@@ -56,4 +56,28 @@ export const objections: readonly Mutant[] = [
     named: 'a person who resumed after a message that is refused late',
     harm: 'whoever resumed marketing before a refusal was told late stays without it',
   },
+  {
+    file: 'src/audience/contacts.ts',
+    from: 'const [shown = row] = await showConsents(transaction, tools, contact.organizationId, [row]);',
+    to: 'const shown = row;',
+    tests: ['test/journeys/opt-outs.test.ts'],
+    named: 'of an address that was erased shows',
+    harm: 'a contact is shown as subscribed whose address was opted out by an old link',
+  },
+  {
+    file: 'src/audience/consents.ts',
+    from: '    const row = address && shown[address.index];',
+    to: '    const row = address && shown[position];',
+    tests: ['test/journeys/opt-outs.test.ts'],
+    named: 'of an address that was erased shows',
+    harm: 'an opt-out of an erased address is shown with another contact of the page',
+  },
+  {
+    file: 'src/audience/suppression-store.ts',
+    from: '       where excluded.granted_at >= consent_grants.granted_at`,',
+    to: '`,',
+    tests: ['src/audience/suppressions.test.ts'],
+    named: 'of two consents the later one is kept',
+    harm: 'a consent that is told late counts for the last one, and an older refusal undoes the last one',
+  },
 ];
