@@ -228,28 +228,4 @@ export const platform: readonly Mutant[] = [
     named: 'the wall stands by migrations alone, and requests may read their organization, not change it',
     harm: 'a request that the first wall lets through changes the plan of its organization, and nodes that start at once end',
   },
-  {
-    file: 'src/platform/postgres/serving-role.ts',
-    from: "serving: 'select, update(last_used_at, last_used_address)'",
-    to: "serving: 'select, update'",
-    tests: ['src/platform/postgres/serving-role.test.ts'],
-    named: 'update api_keys set revoked_at = null',
-    harm: 'whoever has the connection of the API brings back the keys that were revoked',
-  },
-  {
-    file: 'src/platform/postgres/serving-role.ts',
-    from: '...(isNewer ? [] : excess).map(revoke),',
-    to: '',
-    tests: ['src/platform/postgres/serving-role.test.ts'],
-    named: 'is mended by migrate, whatever is missing or too much',
-    harm: 'what a release no longer needs stays granted for ever',
-  },
-  {
-    file: 'src/platform/postgres/serving-role.ts',
-    from: '(isNewer ? [] : excess)',
-    to: 'excess',
-    tests: ['src/platform/postgres/serving-role.test.ts'],
-    named: 'is not taken back from a newer release',
-    harm: 'a node of the previous release that starts makes requests to the newer ones fail',
-  },
 ];
