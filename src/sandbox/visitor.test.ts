@@ -15,6 +15,7 @@ const local: PageRequest = {
   localPort: 8025,
   httpVersion: '1.1',
   isForwarded: false,
+  site: '127.0.0.0/24',
   method: 'GET',
   form: new URLSearchParams(),
   body: Buffer.of(),

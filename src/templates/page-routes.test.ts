@@ -26,7 +26,7 @@ async function ask(route: string, params: Record<string, string> = {}, query: Re
       userAgent: '',
       purpose: '',
     },
-    ...{ remoteAddress: '203.0.113.9', host: 'example.com', isForwarded: true },
+    ...{ remoteAddress: '203.0.113.9', site: '203.0.113.0/24', host: 'example.com', isForwarded: true },
     ...{
       remotePort: 50_000,
       localAddress: '203.0.113.1',

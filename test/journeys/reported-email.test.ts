@@ -354,7 +354,7 @@ test('a body holds its room until it is stored, and one for which there is none 
           rowsOf(server, `select from pg_locks where not granted and relation = 'provider_events'::regclass`),
         (waiting) => waiting.length === 1,
       );
-      expect(server.held()).toMatchObject({ callbackBytes: heldBytes, largeBodyBytes: 0 });
+      expect(server.held()).toMatchObject({ callbacksBytes: heldBytes, routesBytes: 0 });
       expect(await post()).toBe(503);
     });
     expect(await Promise.all(posts)).toEqual([204]);

@@ -99,10 +99,10 @@ test('large bodies that were only announced take nothing of the bytes', async ()
     }),
   );
   await eventually(
-    () => server.held().arriving,
+    () => server.held().routesArriving,
     (count) => count === 45,
   );
-  expect(server.held().largeBodyBytes).toBe(0);
+  expect(server.held().routesBytes).toBe(0);
   const attachments = [{ filename: 'a.bin', content: 'A'.repeat(2_000_000) }];
   expect((await send(server, other.key, 'other.test', { attachments })).status).toBe(202);
 });
@@ -164,7 +164,7 @@ test.each<[string, (server: TestServer, clock: ManualClock) => Promise<unknown>]
       const { socket } = beginLarge(server, `content-length: ${largeBytes}`);
       socket.write('{');
       await eventually(
-        () => server.held().arriving,
+        () => server.held().routesArriving,
         (count) => count === 1,
       );
       socket.destroy();
@@ -177,7 +177,7 @@ test.each<[string, (server: TestServer, clock: ManualClock) => Promise<unknown>]
       client.socket.write('{');
       const ended = once(client.socket, 'close');
       await eventually(
-        () => server.held().arriving,
+        () => server.held().routesArriving,
         (count) => count === 1,
       );
       clock.advance(10_001);
@@ -192,7 +192,7 @@ test.each<[string, (server: TestServer, clock: ManualClock) => Promise<unknown>]
       const piece = 'x'.repeat(largeBytes);
       socket.write(`${piece.length.toString(16)}\r\n${piece}\r\n`);
       await eventually(
-        () => server.held().largeBodyBytes,
+        () => server.held().routesBytes,
         (bytes) => bytes >= largeBytes,
       );
       socket.destroy();
@@ -207,7 +207,7 @@ test.each<[string, (server: TestServer, clock: ManualClock) => Promise<unknown>]
     // A client that has left is noticed a moment later.
     await eventually(
       () => server.held(),
-      ({ arriving, requests }) => arriving + requests === 0,
+      ({ routesArriving, requests }) => routesArriving + requests === 0,
     );
   }
   const attachments = [{ filename: 'a.bin', content: 'A'.repeat(1_000_000) }];

@@ -167,9 +167,9 @@ test('what a test says that it has made by itself is not reported', async () => 
 });
 
 test('what is held of a limit is reported by its name, and so is what was given back twice', () => {
-  expect(findHeld({ requests: 0, largeBodyBytes: 0 })).toEqual([]);
-  expect(findHeld({ requests: -1, largeBodyBytes: 300_000 })).toEqual([
+  expect(findHeld({ requests: 0, routesBytes: 0 })).toEqual([]);
+  expect(findHeld({ requests: -1, routesBytes: 300_000 })).toEqual([
     'of requests there are -1 held when all is over',
-    'of largeBodyBytes there are 300000 held when all is over',
+    'of routesBytes there are 300000 held when all is over',
   ]);
 });

@@ -58,7 +58,7 @@ export function addPage(app: FastifyInstance, page: WebPage, tools: PageTools): 
   });
 }
 
-function tooOften({ limit, resetSeconds }: RateVerdict): PublicError {
+export function tooOften({ limit, resetSeconds }: RateVerdict): PublicError {
   return new PublicError(
     rateLimitExceeded,
     `The limit of ${limit} requests in 60 seconds is reached. Try again in ${resetSeconds} ${wordFor(resetSeconds, 'second')}.`,
@@ -124,6 +124,7 @@ function readAsked(request: FastifyRequest): PageRequest {
     },
     remoteAddress: request.socket.remoteAddress ?? '',
     remotePort: request.socket.remotePort ?? 0,
+    site: siteOf(request.ip),
     localAddress: request.socket.localAddress ?? '',
     localPort: request.socket.localPort ?? 0,
     httpVersion: request.raw.httpVersion,

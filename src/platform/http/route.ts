@@ -188,6 +188,8 @@ export type PageRequest = {
   header: (name: string) => string | undefined;
   remoteAddress: string;
   remotePort: number;
+  /** Of the client as trusted proxies name it: what belongs to one site is counted together (network.ts). */
+  site: string;
   /** Address and port on this machine that the connection came in at. */
   localAddress: string;
   localPort: number;

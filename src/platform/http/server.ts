@@ -6,6 +6,7 @@ import { createShares } from '../shares.ts';
 import { type Admission, type Admit, admitIfApi, type AdmissionTools, apiPrefix } from './admission.ts';
 import { createAnswerPace, type PaceLimits } from './answer-pace.ts';
 import { type ArrivalLimits, defaultArrivalLimits, watchArrival } from './arrival.ts';
+import { type BodyPool, type BodyPoolName, heldIn, type HeldInBodyPools } from './body-pool.ts';
 import { declaredBytes } from './body-reader.ts';
 import { shareConnections } from './connection-shares.ts';
 import { badRequest, notFound, PublicError } from './errors.ts';
@@ -129,16 +130,11 @@ export type HttpServer = {
   held: () => HeldByRequests;
 };
 
-export type HeldByRequests = {
+export type HeldByRequests = HeldInBodyPools & {
   admissions: number;
   requests: number;
-  arriving: number;
-  arrivingForms: number;
-  arrivingCallbacks: number;
-  callbackBytes: number;
   pipelined: number;
   unsentBytes: number;
-  largeBodyBytes: number;
   connections: number;
 };
 
@@ -202,32 +198,24 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
   const connections = shareConnections(app.server, limits.connectionsMax);
   addLifecycle(app, options, limits, admission);
   addBodyParsers(app);
+  const pools = createBodyPools(options.clock, limits);
   const tools: RouteTools = {
     ...options,
-    arrival: limits.arrival,
+    ...pools.routes,
     knownPaths: createKnownPaths(
       options.routes.map(({ method, path }) => ({ method, path: `${apiPrefix}${path}` })),
     ),
     places: createShares(limits.requestsMax),
-    arriving: createShares(limits.arrivingMax),
-    bytes: createShares(limits.largeBodyBytesMax),
     unsent: createShares(limits.unsentBytesMax),
     pace: createAnswerPace(options.clock, limits.pace),
   };
   const pageTools: PageTools = {
-    arrival: limits.arrival,
-    clock: options.clock,
-    arriving: createShares(limits.arrivingMax),
-    bytes: createShares(limits.largeBodyBytesMax),
+    ...pools.pages,
     unsent: createShares(limits.unsentBytesMax),
     count: createPageCounter(options.clock),
   };
-  const callbackTools: PageTools = {
-    ...pageTools,
-    arriving: createShares(limits.callbacksArrivingMax),
-    bytes: createShares(limits.callbackBytesMax),
-  };
-  for (const page of options.pages) addPage(app, page, page.isCallback === true ? callbackTools : pageTools);
+  for (const page of options.pages)
+    addPage(app, page, page.isCallback === true ? { ...pageTools, ...pools.callbacks } : pageTools);
   addHealth(app, options, state);
   for (const route of options.routes) {
     const checks = compileChecks(route, options.validation);
@@ -264,15 +252,25 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     held: () => ({
       admissions: state.admissions,
       requests: tools.places.held(),
-      arriving: tools.arriving.held(),
-      arrivingForms: pageTools.arriving.held(),
-      arrivingCallbacks: callbackTools.arriving.held(),
-      callbackBytes: callbackTools.bytes.held(),
+      ...heldIn(pools),
       pipelined: pipelined(),
       unsentBytes: tools.unsent.held() + pageTools.unsent.held(),
-      largeBodyBytes: tools.bytes.held() + pageTools.bytes.held(),
       connections: connections.held(),
     }),
+  };
+}
+
+function createBodyPools(clock: Clock, limits: HttpLimits): Record<BodyPoolName, BodyPool> {
+  const createPool = (arrivingMax: number, bytesMax: number): BodyPool => ({
+    arrival: limits.arrival,
+    clock,
+    arriving: createShares(arrivingMax),
+    bytes: createShares(bytesMax),
+  });
+  return {
+    routes: createPool(limits.arrivingMax, limits.largeBodyBytesMax),
+    pages: createPool(limits.arrivingMax, limits.largeBodyBytesMax),
+    callbacks: createPool(limits.callbacksArrivingMax, limits.callbackBytesMax),
   };
 }
 

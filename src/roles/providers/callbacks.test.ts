@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import type { ProviderApp, ProviderCallback } from '../../channels/provider-callbacks.ts';
 import { readConfig } from '../../config.ts';
 import type { Installation } from '../../installation/installation.ts';
+import { systemClock } from '../../platform/clock.ts';
 import type { PageRequest } from '../../platform/http/route.ts';
 import { silentLog } from '../../platform/log.ts';
 import { createSecrets } from '../../platform/secrets.ts';
@@ -35,6 +36,7 @@ function arrange(findApp: (token: string) => Promise<ProviderApp | null>) {
     config: readConfig({ POSTILLION_PUBLIC_URL: 'https://post.test' }),
     secrets: createSecrets('a secret of the tests, and of nothing else'),
     log: silentLog,
+    clock: systemClock,
   } as unknown as Installation;
   const pages = callbackPages(installation, {
     name: 'heron',
@@ -46,7 +48,8 @@ function arrange(findApp: (token: string) => Promise<ProviderApp | null>) {
   });
   const ask = async (method: string, path: string, more: Partial<PageRequest> = {}) => {
     const page = pages.find((each) => each.method === method && each.path === path);
-    const request = { params: {}, query: {}, body: Buffer.alloc(0), header: () => undefined, ...more };
+    const nothing = { params: {}, query: {}, body: Buffer.alloc(0), header: () => undefined };
+    const request = { ...nothing, site: '192.0.2.0/24', ...more };
     const response = await page!.handle(request as PageRequest); // The rest is not looked at.
     return response.statusCode;
   };

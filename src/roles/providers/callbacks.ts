@@ -9,8 +9,10 @@ import type {
 } from '../../channels/provider-callbacks.ts';
 import { type Installation, publicUrlOf } from '../../installation/installation.ts';
 import { readReportToken, writeReportToken } from '../../messages/messages.ts';
+import { PublicError } from '../../platform/http/errors.ts';
 import { respondPart } from '../../platform/http/page-response.ts';
 import type { PageRate, PageRequest, PageResponse, WebPage } from '../../platform/http/route.ts';
+import { type AppLookup, createAppLookup } from './app-lookup.ts';
 
 /** The provider in use, and where its reports go. */
 export type CallbackSource<Told> = {
@@ -34,7 +36,12 @@ export function callbackToolsOf({ config, secrets }: Installation, name: string)
 }
 
 /** The pages to which the provider posts its reports, and those that it asks whether they are ours. */
-export function callbackPages<Told>(installation: Installation, source: CallbackSource<Told>): WebPage[] {
+export function callbackPages<Told>(
+  installation: Installation,
+  { findApp, ...reporting }: CallbackSource<Told>,
+): WebPage[] {
+  const lookUp = createAppLookup(installation, findApp ?? (() => Promise.resolve(null)));
+  const source = { ...reporting, lookUp };
   return source.callbacks.list.flatMap((callback) => {
     const { greet } = callback;
     const page = callbackPage(installation, source, callback);
@@ -42,9 +49,11 @@ export function callbackPages<Told>(installation: Installation, source: Callback
   });
 }
 
+type Source<Told> = Omit<CallbackSource<Told>, 'findApp'> & { lookUp: AppLookup };
+
 function callbackPage<Told>(
   installation: Installation,
-  source: CallbackSource<Told>,
+  source: Source<Told>,
   callback: ProviderCallback<Told>,
 ): WebPage {
   const page = {
@@ -75,13 +84,14 @@ const callbackRate: PageRate = { by: 'token', perMinute: 18_000 };
 /** Whoever knows no token of ours has nothing to tell, and does not get to send its body. */
 async function refuseUnknownToken<Told>(
   { log, secrets }: Installation,
-  { name, callbacks: { provider }, findApp }: CallbackSource<Told>,
-  { params: { token = '' } }: PageRequest,
+  { name, callbacks: { provider }, lookUp }: Source<Told>,
+  request: PageRequest,
 ): Promise<PageResponse | null> {
-  if (readReportToken(secrets, token) !== null) return null;
+  if (readReportToken(secrets, request.params.token ?? '') !== null) return null;
   try {
-    return (await appFinder(findApp, token)()) === null ? respond(403) : null;
+    return (await appFinder(lookUp, request)()) === null ? respond(403) : null;
   } catch (cause) {
+    if (cause instanceof PublicError) throw cause;
     log.warn({ err: cause, provider: name }, `whose report of ${provider} it is could not be read`);
     return respond(503);
   }
@@ -89,18 +99,19 @@ async function refuseUnknownToken<Told>(
 
 function greetingPage<Told>(
   { log }: Installation,
-  { name, callbacks: { provider }, findApp }: CallbackSource<Told>,
+  { name, callbacks: { provider }, lookUp }: Source<Told>,
   { path, greet }: Required<Pick<ProviderCallback<Told>, 'path' | 'greet'>>,
 ): WebPage {
   return {
     method: 'GET',
     path: callbackPath(name, path),
     rate: callbackRate,
-    handle: async ({ query, params: { token = '' } }) => {
+    handle: async (request) => {
       try {
-        const greeting = await greet({ query, findApp: appFinder(findApp, token) });
+        const greeting = await greet({ query: request.query, findApp: appFinder(lookUp, request) });
         return greeting === null ? respond(403) : respond(200, greeting);
       } catch (cause) {
+        if (cause instanceof PublicError) throw cause;
         log.warn({ err: cause, provider: name }, `a question of ${provider} could not be answered`);
         return respond(503);
       }
@@ -109,26 +120,27 @@ function greetingPage<Told>(
 }
 
 function appFinder(
-  findApp: ((token: string) => Promise<ProviderApp | null>) | undefined,
-  token: string,
+  lookUp: AppLookup,
+  { params: { token = '' }, site }: PageRequest,
 ): () => Promise<ProviderApp | null> {
-  return async () => (token === '' || findApp === undefined ? null : findApp(token));
+  return async () => (token === '' ? null : lookUp(token, site));
 }
 
 function toCallbackRequest<Told>(
   { config, secrets }: Installation,
-  { name, findApp }: CallbackSource<Told>,
+  { name, lookUp }: Source<Told>,
   path: string,
-  { params: { token = '' }, header }: PageRequest,
+  request: PageRequest,
 ): CallbackRequest {
+  const { token = '' } = request.params;
   const readToken = (given: string) => readReportToken(secrets, given);
   return {
     // As the provider was given it: some sign the address too.
     url: `${publicUrlOf(config)}${callbackPath(name, path.replace(':token', token))}`,
-    header,
+    header: request.header,
     reference: readToken(token),
     readToken,
-    findApp: appFinder(findApp, token),
+    findApp: appFinder(lookUp, request),
   };
 }
 
@@ -138,7 +150,7 @@ function callbackPath(name: string, path: string): string {
 
 async function takeTold<Told>(
   { log }: Installation,
-  { name, callbacks: { provider }, take }: CallbackSource<Told>,
+  { name, callbacks: { provider }, take }: Source<Told>,
   { takenStatus = 204 }: Pick<ProviderCallback<Told>, 'takenStatus'>,
   read: () => CallbackReading<Told> | Promise<CallbackReading<Told>>,
 ): Promise<PageResponse> {

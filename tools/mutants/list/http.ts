@@ -3,6 +3,38 @@ import type { Mutant } from '../mutant.ts';
 
 export const http: readonly Mutant[] = [
   {
+    file: 'src/roles/providers/app-lookup.ts',
+    from: '      if (!rate.isWithin) throw tooOften(rate);\n',
+    to: '',
+    tests: ['src/roles/providers/app-lookup.test.ts'],
+    named: 'a site that invents tokens has 600 look-ups in a minute',
+    harm: 'a stranger has as many look-ups in the database as it likes, without a key',
+  },
+  {
+    file: 'src/roles/providers/app-lookup.ts',
+    from: '    } else found.set(name, true);',
+    to: '    }',
+    tests: ['src/roles/providers/app-lookup.test.ts'],
+    named: 'takes none from other sites or from known tokens',
+    harm: "what a provider reports is refused while somebody invents tokens from the provider's site",
+  },
+  {
+    file: 'src/platform/http/body-reader.ts',
+    from: '  let reserved = smallBodyBytesMax;\n',
+    to: '  let reserved = 0;\n',
+    tests: ['test/regressions/byte-pools.test.ts'],
+    named: '45 bodies from',
+    harm: 'bodies of which an octet has come hold the room of large ones',
+  },
+  {
+    file: 'src/platform/http/server.ts',
+    from: 'callbacks: createPool(limits.callbacksArrivingMax, limits.callbackBytesMax),',
+    to: 'callbacks: createPool(0, 0),',
+    tests: ['test/regressions/byte-pools.test.ts'],
+    named: 'leave room for others: ',
+    harm: 'no provider can report anything',
+  },
+  {
     file: 'src/platform/http/page-handler.ts',
     from: "if (!mediaType) delete headers['content-type'];",
     to: '',
