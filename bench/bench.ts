@@ -9,6 +9,7 @@ import { benchEvents } from './events.ts';
 import { benchHistory } from './history.ts';
 import { benchImport } from './import.ts';
 import { benchLargeBody } from './large-body.ts';
+import { benchLists } from './lists.ts';
 import { benchNodes } from './nodes.ts';
 import { stopAllOnExit } from './processes.ts';
 import { benchPush } from './push.ts';
@@ -31,6 +32,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   history: benchHistory,
   import: benchImport,
   'large-body': benchLargeBody,
+  lists: benchLists,
   nodes: benchNodes,
   push: benchPush,
   sms: benchSms,
