@@ -17,6 +17,7 @@ export function sdkPages(directory: string): WebPage[] {
   return Object.entries(pages).map(([path, response]) => ({
     path,
     rate: scriptRate,
+    isRoutine: true,
     handle: () => Promise.resolve(response),
   }));
 }

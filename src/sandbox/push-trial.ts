@@ -43,12 +43,12 @@ export function pushTrialPages(
   const files = readSandboxPage('push');
   return [
     { path: '/sandbox/push', handle: (request) => Promise.resolve(welcome(request, files.html)) },
-    { path: '/sandbox/push/page.css', handle: () => Promise.resolve(files.css) },
-    { path: '/sandbox/push/page.js', handle: () => Promise.resolve(files.script) },
-    { path: '/sandbox/push/setup', handle: async () => respondJson(await trial.describe()) },
+    { path: '/sandbox/push/page.css', isRoutine: true, handle: () => Promise.resolve(files.css) },
+    { path: '/sandbox/push/page.js', isRoutine: true, handle: () => Promise.resolve(files.script) },
+    { path: '/sandbox/push/setup', isRoutine: true, handle: async () => respondJson(await trial.describe()) },
     {
       path: '/sandbox/push/state',
-      isPolled: true,
+      isRoutine: true,
       handle: async ({ query }) => respondJson(await trial.look(query.push ?? null)),
     },
     takeJson('/sandbox/push/devices', trial.register),

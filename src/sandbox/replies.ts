@@ -46,7 +46,7 @@ export function replyPages(
   return [
     {
       path,
-      isPolled: true,
+      isRoutine: true,
       handle: async (request) => {
         const message = await find(request);
         const obstacle = await replies.findObstacle(message);

@@ -41,11 +41,11 @@ export function sandboxPages(tools: SandboxTools): WebPage[] {
   const messagePath = `${messagesPath}/:id`;
   const pages: WebPage[] = [
     { path: '/sandbox', handle: (request) => Promise.resolve(respondPage(request, files.html, tools)) },
-    { path: '/sandbox/page.css', handle: () => Promise.resolve(files.css) },
-    { path: '/sandbox/page.js', handle: () => Promise.resolve(files.script) },
+    { path: '/sandbox/page.css', isRoutine: true, handle: () => Promise.resolve(files.css) },
+    { path: '/sandbox/page.js', isRoutine: true, handle: () => Promise.resolve(files.script) },
     {
       path: messagesPath,
-      isPolled: true,
+      isRoutine: true,
       handle: async (request) => respondJson(await viewer.list(readListQuery(request))),
     },
     {
@@ -61,6 +61,7 @@ export function sandboxPages(tools: SandboxTools): WebPage[] {
     },
     {
       path: `${messagePath}/html`,
+      isRoutine: true,
       handle: async (request) => respondFrame(await viewer.frame(readId(request))),
     },
     {

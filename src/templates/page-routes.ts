@@ -52,7 +52,7 @@ export function galleryPages(tools: GalleryPageTools): WebPage[] {
       return keep(`thumbnail ${template.slug}`, () => readThumbnail(tools.directory, template));
     },
   };
-  return Object.entries(pages).map(([path, handle]) => ({ path, handle }));
+  return Object.entries(pages).map(([path, handle]) => ({ path, isRoutine: path !== '/gallery', handle }));
 }
 
 /**

@@ -160,8 +160,11 @@ export type WebPage = {
   rate?: PageRate;
   /** A provider reports here: its bodies are apart from those of people. */
   isCallback?: boolean;
-  /** A page of ours requests it every other second: success is logged with `debug`, or it would fill the log. */
-  isPolled?: boolean;
+  /**
+   * A page requests it by itself: its style, a picture, what is new every other second. Success is logged with `debug`,
+   * or it would fill the log.
+   */
+  isRoutine?: boolean;
   handle: (request: PageRequest) => Promise<PageResponse>;
 };
 

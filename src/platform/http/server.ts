@@ -314,7 +314,7 @@ declare module 'fastify' {
     route?: Route;
     page?: WebPage;
     /** As of a page: supervisors and load balancers ask every few seconds. */
-    isPolled?: boolean;
+    isRoutine?: boolean;
   }
 }
 
@@ -379,8 +379,8 @@ function limitLeftovers(
 
 function logRequest(request: FastifyRequest, reply: FastifyReply, options: HttpServerOptions): void {
   const { config } = request.routeOptions;
-  const isPolled = config.page?.isPolled ?? config.isPolled ?? false;
-  const isQuiet = isPolled && reply.raw.writableFinished && reply.statusCode < 400;
+  const isRoutine = config.page?.isRoutine ?? config.isRoutine ?? false;
+  const isQuiet = isRoutine && reply.raw.writableFinished && reply.statusCode < 400;
   const durationMs = options.clock.monotonicMs() - request.startedAtMs;
   const status = reply.raw.writableFinished ? reply.statusCode : undefined;
   options.log[isQuiet ? 'debug' : 'info'](
@@ -426,7 +426,7 @@ function addBodyParsers(app: FastifyInstance): void {
 const readinessMaxMs = 2_000;
 
 function addHealth(app: FastifyInstance, options: HttpServerOptions, state: ServerState): void {
-  const config = { isPolled: true };
+  const config = { isRoutine: true };
   app.get('/healthz', { config }, async (_request, reply) => reply.send({ status: 'ok' }));
   // One look at a time: those that do not come to an end must not pile up.
   let looking: Promise<string | null> | null = null;
