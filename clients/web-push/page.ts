@@ -124,7 +124,8 @@ async function findSubscription(
     ]);
     if (subscription !== undefined) return subscription;
   }
-  throw new Error('The push service of the browser does not answer');
+  // As browsers reject where the service cannot be had (Push API, `subscribe`).
+  throw new DOMException('The push service of the browser does not answer', 'AbortError');
 }
 
 /** Base64url. */

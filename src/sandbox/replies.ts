@@ -41,14 +41,17 @@ const textCharsMax = 4_096;
 export function replyPages(
   path: string,
   replies: Replies,
-  find: (request: PageRequest) => Promise<SandboxMessage & { source: Buffer }>,
+  find: {
+    envelope: (request: PageRequest) => Promise<SandboxMessage>;
+    message: (request: PageRequest) => Promise<SandboxMessage & { source: Buffer }>;
+  },
 ): WebPage[] {
   return [
     {
       path,
       isRoutine: true,
       handle: async (request) => {
-        const message = await find(request);
+        const message = await find.envelope(request);
         const obstacle = await replies.findObstacle(message);
         return respondJson(
           obstacle === null
@@ -63,7 +66,7 @@ export function replyPages(
       rawBytesMax: bodyBytesMax,
       handle: async (request) => {
         const fields = readFields(request);
-        const message = await find(request);
+        const message = await find.message(request);
         const obstacle = await replies.findObstacle(message);
         if (obstacle !== null) throw new PublicError(badRequest, obstacle);
         const said = readSaid(fields, message);

@@ -78,9 +78,10 @@ export function sandboxPages(tools: SandboxTools): WebPage[] {
         ),
     },
   ];
-  const answerPages = replyPages(`${messagePath}/replies`, tools.replies, (request) =>
-    viewer.find(readId(request)),
-  );
+  const answerPages = replyPages(`${messagePath}/replies`, tools.replies, {
+    envelope: (request) => viewer.findEnvelope(readId(request)),
+    message: (request) => viewer.find(readId(request)),
+  });
   const trialPages = pushTrialPages(tools.pushTrial, (request, page) => respondPage(request, page, tools));
   return [...pages, ...answerPages, ...trialPages].map((page) => ({
     ...page,
@@ -200,6 +201,11 @@ function createViewer(database: Database) {
 
   return {
     find: (id: string) => inTurn(() => find(id)),
+    findEnvelope: async (id: string) => {
+      const envelope = await store.findSandboxEnvelope(database, id);
+      if (envelope === null) throw resourceNotFound();
+      return envelope;
+    },
     list: (query: SandboxQuery) =>
       inTurn(async () => {
         const limits = { found: query.limit, bytes: searchedBytesMax };

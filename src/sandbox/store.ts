@@ -135,6 +135,22 @@ export async function findSandboxMessage(
   return row === undefined ? null : { ...toMessage(row), source: row.source };
 }
 
+/** All but what it says: an open page asks again and again whether a message is still there. */
+export async function findSandboxEnvelope(
+  connection: Connection,
+  id: string,
+): Promise<SandboxMessage | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<Omit<Row, 'source'>>(
+      `select organization_id, id, channel, message_id, recipient, sender, outcome, created_at
+       from sandbox_messages
+       where id = $1`,
+    ),
+    [id],
+  );
+  return row === undefined ? null : toMessage(row);
+}
+
 /** Deletes what a page without limit would list; `ids` narrows it to these. Returns how many there were. */
 export async function deleteListedMessages(
   connection: Connection,
@@ -180,7 +196,7 @@ const deleteOlder = unpreparedStatement(
    returning true as is_deleted`,
 );
 
-function toMessage(row: Row): SandboxMessage {
+function toMessage(row: Omit<Row, 'source'>): SandboxMessage {
   return {
     organizationId: row.organization_id,
     id: row.id,

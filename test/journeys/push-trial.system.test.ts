@@ -77,8 +77,53 @@ describeInBrowser('the page that tries a push out', (getBrowser) => {
     await page.addInitScript(`Object.defineProperty(Notification, 'permission', { get: () => 'denied' })`);
     await open();
     await page.getByText('does not let this site show notifications').waitFor();
+    await page.getByText('chrome://settings/content/notifications').waitFor();
     expect(await page.getByRole('button', { name: 'Register this browser' }).isVisible()).toBe(false);
     expect(await page.getByRole('button', { name: 'Send it' }).isEnabled()).toBe(false);
+  });
+
+  test('it says what it means that the question was closed without an answer', async () => {
+    await page.addInitScript(`Notification.requestPermission = () => Promise.resolve('default')`);
+    await open();
+    await page.getByRole('button', { name: 'Register this browser' }).click();
+    await page.getByText('The question was closed').waitFor();
+    expect(await page.getByRole('button', { name: 'Register this browser' }).isVisible()).toBe(true);
+  });
+
+  test('it says where to look if the browser does not reach its push service, and registers it once it does', async () => {
+    await context.grantPermissions(['notifications'], { origin: server.url });
+    await page.addInitScript(`PushManager.prototype.subscribe = () =>
+      Promise.reject(new DOMException('Registration failed - push service error', 'AbortError'));`);
+    await open();
+    await page.getByRole('button', { name: 'Register this browser' }).click();
+    await page.getByText('does not reach the push service of its maker').waitFor();
+    await page.getByText('chrome://gcm-internals').waitFor();
+    expect(await page.getByRole('button', { name: 'Send it' }).isEnabled()).toBe(false);
+
+    await page.evaluate(subscribeAtNobody());
+    await page.getByRole('button', { name: 'Register this browser' }).click();
+    await page.getByText('This browser is registered').waitFor();
+    expect(await page.locator('#steps').isVisible()).toBe(false);
+  });
+
+  test('it says where to look if a push waits for long', async () => {
+    await context.grantPermissions(['notifications'], { origin: server.url });
+    await page.addInitScript(subscribeAtNobody());
+    await page.clock.install();
+    // As the server answers while nothing takes the push.
+    await page.route(/state\?push=/, async (route) => {
+      const response = await route.fetch();
+      const answer = (await response.json()) as { devices: unknown; push: object };
+      await route.fulfill({ response, json: { ...answer, push: { ...answer.push, status: 'queued' } } });
+    });
+    await open();
+    await page.getByRole('button', { name: 'Register this browser' }).click();
+    await page.getByText('This browser is registered').waitFor();
+    await page.getByRole('button', { name: 'Send it' }).click();
+    await page.getByText('waits to be handed over').waitFor();
+    expect(await page.getByText('bin/postillion doctor').isVisible()).toBe(false);
+    await page.clock.runFor(17_000);
+    await page.getByText('bin/postillion doctor').waitFor();
   });
 
   test('it says so where a browser has no push', async () => {

@@ -403,8 +403,10 @@ describeInBrowser('the sandbox page', (getBrowser) => {
     await keep('Subject: First\n\nHello');
     page = await openPage(getBrowser(), troubles);
     await page.clock.install();
+    // The last that the page asks for when it opens.
+    const isOpened = page.waitForResponse(/replies$/);
     await open();
-    await page.locator('#messages a').waitFor();
+    await isOpened;
     const asked: string[] = [];
     page.on('request', (request) => asked.push(request.url()));
 
@@ -421,6 +423,160 @@ describeInBrowser('the sandbox page', (getBrowser) => {
     expect(await page.locator('#messages a').count()).toBe(2);
     // The message that is open stays.
     expect(await page.locator('#subject').innerText()).toBe('First');
+  });
+
+  test('says of the open message that it does not match, and follows what is chosen', async () => {
+    await keep('Subject: Mail\n\nHello');
+    await keep('Code 1234', { channel: 'sms', recipient: '+15550100' });
+    await open();
+    await page.getByRole('heading', { name: 'SMS' }).waitFor();
+    const note = page.getByText('This message is not in the list');
+    expect(await note.isVisible()).toBe(false);
+    await page.getByLabel('Channel').selectOption('email');
+    await note.waitFor();
+    expect(await page.locator('#subject').innerText()).toBe('SMS');
+    await page.locator('#messages a').click();
+    await page.getByRole('heading', { name: 'Mail' }).waitFor();
+    expect(await note.isVisible()).toBe(false);
+
+    await page.getByLabel('Search recipients, subjects and texts').fill('nobody');
+    await note.waitFor();
+    await page.getByRole('button', { name: 'Show all messages' }).click();
+    await page.locator('#messages li:nth-child(2)').waitFor();
+    expect(await note.isVisible()).toBe(false);
+  });
+
+  test('does not say so of a message that stands further down than the list reaches', async () => {
+    await keep('Subject: Oldest\n\nHello');
+    for (let count = 1; count <= 35; count += 1) await keep(`Subject: Mail ${count}\n\nHello`);
+    await open();
+    await page.getByRole('button', { name: 'Older messages' }).click();
+    await page.locator('#messages a', { hasText: 'Oldest' }).click();
+    await page.getByRole('heading', { name: 'Oldest' }).waitFor();
+    await page.getByLabel('Channel').selectOption('email');
+    await page.locator('#messages:not(:has(li:nth-child(31)))').waitFor();
+    expect(await page.locator('#unlisted').isVisible()).toBe(false);
+  });
+
+  test('says that the open message was deleted elsewhere, of whatever channel, and forgets it', async () => {
+    for (const channel of ['email', 'push'] as const) {
+      await keep('Subject: Older\n\nHello');
+      await keep('Subject: Gone soon\n\nHello', { channel });
+      await open();
+      const heading = channel === 'email' ? 'Gone soon' : 'Push';
+      await page.getByRole('heading', { name: heading, exact: true }).waitFor();
+      await server.installation.database.rows(
+        unpreparedStatement(
+          'delete from sandbox_messages where id = (select id from sandbox_messages order by id desc limit 1)',
+        ),
+      );
+      await page.getByRole('heading', { name: 'This message is not here any more' }).waitFor();
+      await page.locator('#messages:not(:has(li:nth-child(2)))').waitFor();
+      expect(await page.locator('#messages').innerText()).not.toContain('Gone soon');
+      expect(await page.locator('#status').innerText()).toBe('');
+      // Chromium tells of the answer by which the page learns of it.
+      expect(troubles.splice(0)).toEqual([expect.stringContaining('404')]);
+      await server.installation.database.rows(unpreparedStatement('truncate sandbox_messages'));
+      await page.goto('about:blank');
+    }
+  });
+
+  test('opens what comes first into an empty list, and after a deletion the next', async () => {
+    await open();
+    await page.getByRole('heading', { name: 'Nothing was sent yet' }).waitFor();
+    for (const name of ['One', 'Two', 'Three']) await keep(`Subject: ${name}\n\nHello`);
+    await page.locator('#messages a', { hasText: 'Two' }).click();
+    await page.getByRole('heading', { name: 'Two' }).waitFor();
+    for (const next of ['One', 'Three']) {
+      await page.getByRole('button', { name: 'Delete', exact: true }).click();
+      await page.getByRole('button', { name: 'Delete? Click again' }).click();
+      await page.getByRole('heading', { name: next }).waitFor();
+    }
+    await page.getByRole('button', { name: 'Delete', exact: true }).click();
+    await page.getByRole('button', { name: 'Delete? Click again' }).click();
+    await page.getByRole('heading', { name: 'Nothing was sent yet' }).waitFor();
+    await keep('Subject: First again\n\nHello');
+    await page.getByRole('heading', { name: 'First again' }).waitFor();
+  });
+
+  test('leaves nothing of one message on the page while a large one is on its way', async () => {
+    await keep(`Subject: Large\n\n${'x'.repeat(1_100_000)}`);
+    await keep('Subject: Small\n\nThe small text');
+    await open();
+    await page.getByText('The small text').waitFor();
+    let release: () => void = () => undefined;
+    const released = new Promise<void>((resolve) => (release = resolve));
+    await page.route(/messages\/[^/?]+$/, async (route) => {
+      await released;
+      await route.continue();
+    });
+    await page.locator('#messages a', { hasText: 'Large' }).click();
+    await page.getByRole('heading', { name: 'Large' }).waitFor();
+    expect(await page.locator('#panel').innerText()).toBe('');
+    expect(await page.getByRole('button', { name: 'Delete', exact: true }).isVisible()).toBe(false);
+    release();
+    await page.getByText('The first 500,000 of').waitFor();
+  });
+
+  test('shows a push as its reader sees it, fetches nothing for it, and only what it says', async () => {
+    const hostile = '<img src=x onerror=alert(1)>';
+    const outside: string[] = [];
+    const note = (request: { url: () => string }) => {
+      if (!request.url().startsWith(server.url)) outside.push(request.url());
+    };
+    page.on('request', note);
+    const push = {
+      title: `Your order ${hostile}`,
+      body: 'It arrives tomorrow.\nBetween 9 and 12.',
+      imageUrl: 'https://pictures.example/p.png',
+      iconUrl: 'https://pictures.example/i.png',
+      deepLink: 'acme://orders/1042',
+      actionButtons: [
+        { actionId: 'track', label: 'Track it', deepLink: 'https://example.com/t/1' },
+        { actionId: 'evil', label: 'Evil', deepLink: 'javascript:alert(1)' },
+        { actionId: 'later', label: 'Later', deepLink: null },
+      ],
+      dataPayload: { order: '1042' },
+    };
+    const sent = { channel: 'push', recipient: 'a-token', sender: 'ios' } as const;
+    for (const source of [
+      'no JSON',
+      '{"title": 7, "body": "B"}',
+      JSON.stringify({ title: 'Odd', body: 'B', actionButtons: 'x', dataPayload: 7 }),
+      JSON.stringify(push),
+    ])
+      await keep(source, sent);
+    await open();
+    await page.getByRole('heading', { name: 'Push', exact: true }).waitFor();
+    expect(await page.locator('#messages .subject').allInnerTexts()).toEqual([
+      push.title,
+      'Odd',
+      '{"title": 7, "body": "B"}',
+      'no JSON',
+    ]);
+    const card = page.getByRole('region', { name: 'Notification' });
+    expect(await card.locator('strong').innerText()).toBe(push.title);
+    expect(await card.locator('.notification-text').innerText()).toBe(push.body);
+    expect(await card.locator('li').allInnerTexts()).toEqual(['Track it', 'Evil', 'Later']);
+    const links = await page.locator('#panel a').all();
+    expect(await Promise.all(links.map((link) => link.getAttribute('href')))).toEqual([
+      'https://pictures.example/p.png',
+      'https://example.com/t/1',
+    ]);
+    for (const row of [
+      'A tap opens acme://orders/1042',
+      'Button “Later” is reported as later',
+      'Data: order 1042',
+    ])
+      await page.getByRole('row', { name: row }).waitFor();
+    await page.getByText('iOS shows the icon of the app itself').waitFor();
+    expect(await page.locator('#panel img').count()).toBe(0);
+    await page.locator('#messages a', { hasText: 'Odd' }).click();
+    await card.locator('strong', { hasText: 'Odd' }).waitFor();
+    await page.locator('#messages a', { hasText: 'no JSON' }).click();
+    await page.locator('.paper', { hasText: 'no JSON' }).waitFor();
+    expect(outside).toEqual([]);
+    page.off('request', note);
   });
 
   test('shows only the beginning of a text of two megabytes, and says so', async () => {

@@ -12,7 +12,10 @@ const byId = (id) => document.getElementById(id);
 /** The address of the page, without a token that it was opened with. */
 const pageUrl = new URL('push', new URL('.', location.href)).href;
 
-const state = { push: null, installationId: null, pushId: null, isSandbox: false };
+/** Push services answer within a second or two. */
+const waitingMs = 15_000;
+
+const state = { push: null, installationId: null, pushId: null, sentAtMs: null, isSandbox: false };
 
 async function fetchJson(path, body) {
   const request =
@@ -43,15 +46,41 @@ async function attempt(work) {
 const browserStates = {
   on: 'This browser is registered.',
   off: 'This browser is not registered yet. It will ask whether this site may show notifications.',
-  denied:
-    'This browser does not let this site show notifications. Allow it in the settings of the browser for this site, and load the page again.',
+  closed:
+    'The question was closed, or this browser did not ask it. Try again, and look for a bell in the address bar: browsers that were refused often enough ask there.',
+  denied: 'This browser does not let this site show notifications. Nothing but you can change that:',
+  unreachable:
+    'This browser does not reach the push service of its maker, so that it cannot be registered. Postillion has no part in that:',
   unsupported:
     'This browser gets no pushes here. It takes HTTPS or the address http://localhost or http://127.0.0.1, and on an iPhone a site on the home screen. Private windows of some browsers have no push.',
 };
 
+/** Where one looks, and what one does there. */
+const steps = {
+  denied: [
+    'Chrome, Edge, Brave: the sign to the left of the address, then Notifications: Allow. All sites are at chrome://settings/content/notifications.',
+    'Firefox: the lock to the left of the address shows “Blocked”; the cross next to it takes that back. All sites are in Settings, Privacy & Security, Permissions, Notifications.',
+    'Safari: Settings, Websites, Notifications.',
+    'Then load this page again. If it is allowed and nothing shows, look into the notification settings of the system: it can silence the whole browser.',
+  ],
+  unreachable: [
+    'A firewall, VPN or blocker may be in between. Chrome and its kin connect to mtalk.google.com on port 5228 or 443, Edge to *.notify.windows.com, Firefox to push.services.mozilla.com, Safari to Apple on port 5223 or 443.',
+    'Brave: Settings, Privacy and security, “Use Google services for push messaging”. Builds of Chromium without the services of Google have no push.',
+    'Whether there is a connection: chrome://gcm-internals in Chrome; in Firefox about:config, where dom.push.connection.enabled must be true.',
+    'Private windows of some browsers have no push. Then try again.',
+  ],
+};
+
 async function showBrowser(browserState) {
   byId('browser-state').textContent = browserStates[browserState];
-  byId('enable').hidden = browserState !== 'off';
+  const items = (steps[browserState] ?? []).map((text) => {
+    const item = document.createElement('li');
+    item.textContent = text;
+    return item;
+  });
+  byId('steps').replaceChildren(...items);
+  byId('steps').hidden = items.length === 0;
+  byId('enable').hidden = !['off', 'closed', 'unreachable'].includes(browserState);
   byId('send').disabled = browserState !== 'on';
   state.installationId = await state.push.installationId();
 }
@@ -78,6 +107,8 @@ function cell(text) {
 
 function showState({ devices, push }) {
   byId('push-state').textContent = describePush(push);
+  const isWaiting = push?.status === 'queued' && performance.now() - state.sentAtMs > waitingMs;
+  if (byId('waiting').hidden === isWaiting) byId('waiting').hidden = !isWaiting;
   byId('devices').hidden = devices.length === 0;
   byId('devices')
     .querySelector('tbody')
@@ -115,11 +146,30 @@ async function send() {
   const content = { title: byId('title').value, body: byId('body').value, deep_link: pageUrl };
   const { id } = await fetchJson('messages', content);
   state.pushId = id;
+  state.sentAtMs = performance.now();
   await look();
 }
 
 async function look() {
   showState(await fetchJson(state.pushId === null ? 'state' : `state?push=${state.pushId}`));
+}
+
+/** Asks the person, and says what stands in the way: they themselves, or the push service of their browser. */
+async function enable() {
+  say('');
+  const result = await register(() => state.push.enable());
+  await showBrowser(result === 'off' ? 'closed' : result);
+  await look();
+}
+
+/** Browsers reject with an AbortError if they have no connection to their push service. */
+async function register(work) {
+  try {
+    return await work();
+  } catch (cause) {
+    if (cause.name !== 'AbortError') throw cause;
+    return 'unreachable';
+  }
 }
 
 let pollTimer;
@@ -147,13 +197,7 @@ async function start() {
     worker: new URL('../push/sw.js', pageUrl).href,
     register: (device) => fetchJson('devices', device),
   });
-  byId('enable').addEventListener('click', () => {
-    say('');
-    void attempt(async () => {
-      await showBrowser(await state.push.enable());
-      await look();
-    });
-  });
+  byId('enable').addEventListener('click', () => void attempt(enable));
   byId('content').addEventListener('submit', (event) => {
     event.preventDefault();
     void attempt(send);
@@ -161,7 +205,7 @@ async function start() {
   document.addEventListener('visibilitychange', () => {
     if (document.visibilityState === 'visible') void poll();
   });
-  await showBrowser(await state.push.start());
+  await showBrowser(await register(() => state.push.start()));
   await look();
   await poll();
 }

@@ -37,7 +37,9 @@ const state = {
   next: null,
   /** Null, or the message that is shown or on its way. */
   chosenId: null,
+  /** Null while it is on its way, and if it is not there any more. */
   shown: null,
+  isGone: false,
   /** Null until one was chosen. */
   tab: null,
   isPhoneWide: false,
@@ -80,16 +82,27 @@ async function refresh(isAnew) {
   if (listing !== state.listing) return;
   const known = data.findIndex(({ id }) => id === state.messages[0]?.id);
   if (isAnew || known === -1) {
-    const isFirst = state.messages.length === 0;
+    const newestId = state.messages[0]?.id;
     state.messages = data;
     state.next = next;
     byId('messages').replaceChildren(...data.map(listEntry));
-    if (!isAnew && !isFirst) announce(data.length);
+    // Ids sort by time. What was newest may have been deleted, and then nothing is new.
+    const arrived = data.filter(({ id }) => newestId !== undefined && id > newestId);
+    if (!isAnew && arrived.length > 0) announce(arrived.length);
   } else if (known > 0) {
     prepend(data.slice(0, known));
   }
   settleList();
   if (isAnew && data.length === 0 && next !== null) await loadOlder();
+  await openNewest();
+}
+
+/** A wide window shows a message as long as there is one: the newest, until another is chosen. */
+async function openNewest() {
+  const newest = state.messages[0];
+  if (state.chosenId !== null || newest === undefined || !isWide()) return;
+  history.replaceState(null, '', `#${newest.id}`);
+  await choose(newest.id);
 }
 
 function prepend(messages) {
@@ -124,6 +137,7 @@ async function loadOlder() {
 function settleList() {
   const { search, channel } = state.filters;
   const isFiltered = search !== '' || channel !== '';
+  byId('unlisted').hidden = !isFiltered || !isOpenUnlisted();
   const isBare = state.messages.length === 0 && !isFiltered && state.chosenId === null;
   byId('empty').hidden = !isBare;
   document.querySelector('.inbox').hidden = isBare;
@@ -134,6 +148,13 @@ function settleList() {
   byId('older').hidden = state.next === null || state.messages.length >= listedMax;
   settlePlaceholder();
   markChosen();
+}
+
+/** Whether the open message is none of those listed, and will not be found further down either. */
+function isOpenUnlisted() {
+  const { chosenId, messages, next } = state;
+  if (chosenId === null || state.isGone || messages.some(({ id }) => id === chosenId)) return false;
+  return next === null || chosenId > next;
 }
 
 function settlePlaceholder() {
@@ -155,7 +176,7 @@ function listEntry(message) {
     make(
       'span',
       { class: 'row' },
-      make('span', { class: 'line from' }, `from ${message.from}`),
+      make('span', { class: 'line from' }, `${message.channel === 'push' ? 'on' : 'from'} ${message.from}`),
       make('span', { class: 'badge' }, message.channel),
       badgeOf(message.outcome),
     ),
@@ -165,7 +186,20 @@ function listEntry(message) {
 
 function titleOf(message) {
   if (message.channel === 'email') return message.subject ?? '';
-  return bubbleOf(message)?.body ?? message.text ?? '';
+  return bubbleOf(message)?.body ?? notificationOf(message)?.title ?? message.text ?? '';
+}
+
+/** What a push consists of; null if this is none. Its beginning alone cannot be read. */
+function notificationOf({ channel, text }) {
+  if (channel !== 'push') return null;
+  try {
+    const notification = JSON.parse(text);
+    return typeof notification.title === 'string' && typeof notification.body === 'string'
+      ? notification
+      : null;
+  } catch {
+    return null;
+  }
 }
 
 /** What a message of a chat app consists of; null if this is none. Its beginning alone cannot be read. */
@@ -227,6 +261,7 @@ function isWide() {
 
 async function choose(id) {
   state.chosenId = id === '' ? null : id;
+  state.isGone = false;
   document.body.classList.toggle('has-choice', state.chosenId !== null);
   markChosen();
   settlePlaceholder();
@@ -236,9 +271,19 @@ async function choose(id) {
     settleList();
     return;
   }
+  settleList();
   const listed = state.messages.find((message) => message.id === id);
+  if (listed !== undefined && !listed.truncated) {
+    show(listed);
+    return;
+  }
+  showComing(listed);
+  await fetchChosen(id);
+}
+
+async function fetchChosen(id) {
   try {
-    const message = listed === undefined || listed.truncated ? await fetchJson(`messages/${id}`) : listed;
+    const message = await fetchJson(`messages/${id}`);
     if (state.chosenId === id) show(message);
   } catch (cause) {
     if (state.chosenId !== id) return;
@@ -249,16 +294,8 @@ async function choose(id) {
 
 function show(message) {
   state.shown = message;
-  byId('empty').hidden = true;
-  byId('message').hidden = false;
+  showHead(message);
   document.querySelector('.tabs').hidden = false;
-  byId('subject').textContent =
-    message.subject ?? (message.channel === 'email' ? '(no subject)' : channelNames[message.channel]);
-  byId('envelope').replaceChildren(
-    ...envelopeOf(message),
-    envelopeEntry('At', fullFormat.format(new Date(message.created_at))),
-    badgeOf(message.outcome),
-  );
   const count = byId('attachment-count');
   count.hidden = message.attachments.length === 0;
   count.textContent = message.attachments.length;
@@ -269,8 +306,31 @@ function show(message) {
   showTab(preferredTab(message));
 }
 
+function showHead(message) {
+  byId('empty').hidden = true;
+  byId('message').hidden = false;
+  byId('subject').textContent =
+    message.subject ?? (message.channel === 'email' ? '(no subject)' : channelNames[message.channel]);
+  byId('envelope').replaceChildren(
+    ...envelopeOf(message),
+    envelopeEntry('At', fullFormat.format(new Date(message.created_at))),
+    envelopeEntry('Outcome', badgeOf(message.outcome)),
+  );
+}
+
+/** A large message takes a moment to come: nothing of the one before stays on the page. */
+function showComing(listed) {
+  state.shown = null;
+  if (listed === undefined) showWithoutHead('Loading…');
+  else showHead(listed);
+  document.querySelector('.tabs').hidden = true;
+  byId('delete').hidden = true;
+  byId('panel').replaceChildren();
+}
+
 /** Whom it came to first: that is this copy. Then what the message itself says, as everybody sees it who got one. */
 function envelopeOf({ channel, from, to, addresses, return_path: returnPath }) {
+  if (channel === 'push') return [envelopeEntry('Platform', from), envelopeEntry('Device', to)];
   if (channel !== 'email') return [envelopeEntry('From', from), envelopeEntry('To', to)];
   const headers = [
     ['From', addresses.from],
@@ -292,15 +352,26 @@ function addressText({ name, address }) {
   return name === '' ? address : `${name} <${address}>`;
 }
 
+/** It is said of the message that was open: nobody wonders where it went, and nothing of it stays. */
 function showMissing() {
+  const { chosenId } = state;
   state.shown = null;
-  byId('empty').hidden = true;
-  byId('message').hidden = false;
+  state.isGone = true;
+  state.messages = state.messages.filter(({ id }) => id !== chosenId);
+  for (const link of byId('messages').querySelectorAll('a'))
+    if (link.hash === `#${chosenId}`) link.parentElement.remove();
+  showWithoutHead('This message is not here any more');
   document.querySelector('.tabs').hidden = true;
   byId('delete').hidden = true;
-  byId('subject').textContent = 'This message is not here any more';
+  byId('panel').replaceChildren(hint('It was deleted, or had to make room: the newest messages are kept.'));
+  settleList();
+}
+
+function showWithoutHead(title) {
+  byId('empty').hidden = true;
+  byId('message').hidden = false;
+  byId('subject').textContent = title;
   byId('envelope').replaceChildren();
-  byId('panel').replaceChildren(hint('The sandbox keeps the newest messages only.'));
 }
 
 function envelopeEntry(name, value) {
@@ -331,6 +402,8 @@ const panels = {
   text: (message) => {
     const bubble = bubbleOf(message);
     if (bubble !== null) return [bubblePaper(bubble), answerBox(message)];
+    const notification = notificationOf(message);
+    if (notification !== null) return [notificationPaper(notification, message.from)];
     if (message.text === null) return [hint('This message has no text part.')];
     return message.channel === 'sms'
       ? [...textPaper(message.text), answerBox(message)]
@@ -469,6 +542,77 @@ function bubbleButton({ type, text, url, phoneNumber, code }, position) {
   return button;
 }
 
+const platformNotes = {
+  android: 'An app without the SDK shows title, text and picture alone.',
+  ios: 'iOS shows the icon of the app itself, and picture and buttons where the app has an extension for them.',
+  web: 'Browsers differ: some leave out the picture, or show two of three buttons.',
+};
+
+/** A push as its reader sees it on a device. Pictures stay where they are: nobody is to learn that it was looked at. */
+function notificationPaper({ title, body, imageUrl, iconUrl, deepLink, actionButtons, ...rest }, platform) {
+  const buttons = (Array.isArray(actionButtons) ? actionButtons : []).filter(
+    (button) => typeof button?.label === 'string',
+  );
+  const card = make(
+    'section',
+    { class: 'notification', 'aria-label': 'Notification' },
+    make(
+      'p',
+      { class: 'row app' },
+      make('span', { class: 'app-icon', 'aria-hidden': 'true' }),
+      make('span', { class: 'line' }, platform === 'web' ? 'Your site' : 'Your app'),
+      make('span', {}, '· now'),
+    ),
+    make('strong', {}, title),
+    make('p', { class: 'notification-text' }, body),
+  );
+  if (typeof imageUrl === 'string') card.append(pictureFrame(imageUrl));
+  if (buttons.length > 0)
+    card.append(
+      make(
+        'ul',
+        { class: 'notification-buttons' },
+        ...buttons.map(({ label, deepLink: link }) => make('li', {}, destination(link, label))),
+      ),
+    );
+  const facts = [
+    ['A tap opens', deepLink],
+    ...buttons.map(({ label, actionId, deepLink: link }) => [
+      `Button “${label}”`,
+      [
+        typeof link === 'string' && `opens ${link}`,
+        typeof actionId === 'string' && `is reported as ${actionId}`,
+      ]
+        .filter(Boolean)
+        .join(', '),
+    ]),
+    ['Icon', iconUrl],
+    ['Priority', rest.priority],
+    ['Channel on Android', rest.androidChannelId],
+    ...Object.entries(rest.dataPayload ?? {}).map(([name, value]) => [`Data: ${name}`, value]),
+  ].filter(([, value]) => typeof value === 'string' && value !== '');
+  const rows = facts.map(([name, value]) =>
+    make('tr', {}, make('th', { scope: 'row' }, name), make('td', {}, value)),
+  );
+  return make(
+    'div',
+    { class: 'device' },
+    card,
+    ...(Object.hasOwn(platformNotes, platform) ? [hint(platformNotes[platform])] : []),
+    ...(rows.length > 0 ? [make('table', {}, make('tbody', {}, ...rows))] : []),
+  );
+}
+
+function pictureFrame(url) {
+  return make('p', { class: 'picture' }, destination(url, 'Look at the picture'));
+}
+
+/** What leads to the web is a link; to follow one into an app takes the app. */
+function destination(url, text) {
+  if (typeof url !== 'string' || !/^https?:/i.test(url)) return make('span', { title: url ?? '' }, text);
+  return make('a', { href: url, target: '_blank', rel: 'noopener noreferrer', title: url }, text);
+}
+
 /** Where one says as the recipient what a person would; filled once it is known whether one can. */
 function answerBox(message) {
   const box = make('section', { class: 'answers', id: 'answers', 'aria-label': 'Answers' });
@@ -488,11 +632,16 @@ async function answer(said) {
   await loadStanding(message);
 }
 
+/** Also says whether the message is still there, of whatever channel. */
 async function loadStanding({ id }) {
-  const standing = await fetchJson(`messages/${id}/replies`).catch((cause) => {
+  let standing;
+  try {
+    standing = await fetchJson(`messages/${id}/replies`);
+  } catch (cause) {
     if (cause.status !== 404) throw cause;
-    return { can_reply: false, obstacle: 'This message is not here any more.' };
-  });
+    if (state.shown?.id === id) showMissing();
+    return;
+  }
   const box = byId('answers');
   if (box !== null && state.shown?.id === id) showStanding(box, standing);
 }
@@ -638,20 +787,35 @@ function deleteOnSecondClick(button, work) {
 
 async function deleteChosen() {
   const id = state.chosenId;
-  await fetchJson(`messages/${id}`, {}, 'DELETE');
+  const at = state.messages.findIndex((message) => message.id === id);
+  const neighbor = state.messages[at + 1] ?? state.messages[at - 1];
+  await remove(`messages/${id}`, {});
   say('Deleted', false);
-  await leaveChosen();
+  await leaveChosen(isWide() ? (neighbor?.id ?? '') : '');
 }
 
 async function deleteListed() {
-  const { deleted } = await fetchJson('messages', state.filters, 'DELETE');
+  const { deleted } = await remove('messages', state.filters);
   say(deleted === 1 ? '1 message deleted' : `${deleted} messages deleted`, false);
   await leaveChosen();
 }
 
-async function leaveChosen() {
-  history.replaceState(null, '', location.pathname);
-  await choose('');
+/** Meanwhile nobody asks whether the open message is still there, or its own deletion would be told as another's. */
+async function remove(path, query) {
+  state.isGone = true;
+  await following;
+  try {
+    return await fetchJson(path, query, 'DELETE');
+  } catch (cause) {
+    state.isGone = false;
+    throw cause;
+  }
+}
+
+/** For another message, or with an empty id for the list. */
+async function leaveChosen(id = '') {
+  history.replaceState(null, '', id === '' ? location.pathname : `#${id}`);
+  await choose(id);
   await refresh(true);
 }
 
@@ -671,14 +835,24 @@ async function refreshIfNewer() {
   if (listing === state.listing && data[0]?.id !== state.messages[0]?.id) await refresh(false);
 }
 
+let following = Promise.resolve();
 let pollTimer;
 async function poll() {
   clearTimeout(pollTimer);
   if (document.visibilityState === 'visible') await attempt(refreshIfNewer);
-  if (document.visibilityState === 'visible' && byId('answers') !== null && state.shown !== null)
-    await attempt(() => loadStanding(state.shown));
+  if (document.visibilityState === 'visible') {
+    following = attempt(followChosen);
+    await following;
+  }
   clearTimeout(pollTimer);
   pollTimer = setTimeout(() => void poll(), pollMs);
+}
+
+/** The open message may be answered or deleted elsewhere, and one that did not come is asked for again. */
+async function followChosen() {
+  const { chosenId, shown, isGone } = state;
+  if (chosenId === null || isGone) return;
+  await (shown === null ? fetchChosen(chosenId) : loadStanding(shown));
 }
 
 let typingTimer;
@@ -720,6 +894,11 @@ async function start() {
     event.preventDefault();
     filterSoon(0);
   });
+  byId('show-all').addEventListener('click', () => {
+    byId('search').value = '';
+    byId('channel').value = '';
+    filterSoon(0);
+  });
   deleteOnSecondClick(byId('delete'), deleteChosen);
   deleteOnSecondClick(byId('delete-all'), deleteListed);
   byId('messages').addEventListener('keydown', walkList);
@@ -733,11 +912,6 @@ async function start() {
   await attempt(async () => {
     if (location.hash.length > 1) await choose(location.hash.slice(1));
     await refresh(true);
-    const newest = state.messages[0];
-    if (state.chosenId === null && newest !== undefined && isWide()) {
-      history.replaceState(null, '', `#${newest.id}`);
-      await choose(newest.id);
-    }
   });
   await poll();
 }
