@@ -422,8 +422,8 @@ const styleSheet = `${baseStyle}
 html { scroll-behavior: smooth; scroll-padding-top: 1rem; }
 @media (prefers-reduced-motion: reduce) { html { scroll-behavior: auto; } }
 body { display: grid; grid-template-columns: 17rem minmax(0, 1fr); background: var(--surface); font-size: 16px; line-height: 1.55; }
-a { text-decoration: none; }
-a:hover { text-decoration: underline; }
+nav a { text-decoration: none; }
+nav a:hover { text-decoration: underline; }
 nav { position: sticky; top: 0; height: 100vh; overflow-y: auto; padding: 1.5rem; border-right: 1px solid var(--line); background: var(--raised); font-size: 0.9rem; }
 nav .places { display: flex; gap: 0.75rem; margin: 0 0 0.75rem; }
 nav .brand { margin: 0; font-size: 1.1rem; font-weight: 700; }
