@@ -115,7 +115,7 @@ const systemTests = folders.map((folder) => `${folder}/**/*.system.test.ts`);
 /** `npm run mutants` begins with them. */
 const mutantTests = 'tools/mutants/**/*.test.ts';
 
-const ofAll = {
+export const ofAll = {
   pool: 'forks',
   // A process and all modules anew for each file would take as much time as the tests of most files.
   isolate: false,
@@ -128,6 +128,8 @@ const ofAll = {
   testTimeout: 900_000,
   hookTimeout: 900_000,
 } as const;
+
+export const globalSetup = ['test/support/postgres-for-tests.ts', 'test/support/dkim-key-pairs.ts'];
 
 export default defineConfig({
   test: {
@@ -144,7 +146,7 @@ export default defineConfig({
       { test: { ...ofAll, name: 'mutants', include: [mutantTests] } },
       { test: { ...ofAll, name: 'system', include: systemTests } },
     ],
-    globalSetup: ['test/support/postgres-for-tests.ts', 'test/support/dkim-key-pairs.ts'],
+    globalSetup,
     sequence: { sequencer: LongestFirst },
   },
 });

@@ -7,6 +7,7 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { createVitest, type TestModule, type TestProject, type Vitest } from 'vitest/node';
+import { globalSetup, ofAll } from '../../vitest.config.ts';
 import { type Mutant, mutate } from './mutant.ts';
 
 /**
@@ -56,6 +57,11 @@ export async function openSession(root: string): Promise<Session> {
   const vitest = await createVitest(
     'test',
     {
+      // One project for all tests, which is the one that the plug-in serves the mutant to.
+      config: false,
+      ...ofAll,
+      globalSetup,
+      include: ['**/*.test.ts'],
       root,
       watch: false,
       maxWorkers: 1,
