@@ -18,7 +18,6 @@ const longFiles = [
     'monitoring',
     'sandbox-page',
     'failover',
-    'previous-release',
     'secret',
     'rolling-restart',
     'mail-servers',

@@ -203,8 +203,8 @@ const sqlProperties: Record<string, string> = {
 export async function defineProperties(database: Database, organizationId: string): Promise<void> {
   await database.rows(
     unpreparedStatement(
-      `insert into contact_properties (organization_id, id, number, key, name, type, created_at, updated_at)
-       select $1, ${idExpression(kinds.property, 'n')}, n, key, key, type, now(), now()
+      `insert into contact_properties (organization_id, id, number, key, name, name_key, type, created_at, updated_at)
+       select $1, ${idExpression(kinds.property, 'n')}, n, key, key, key, type, now(), now()
        from unnest($2::text[], $3::text[]) with ordinality as property (key, type, n)`,
     ),
     [organizationId, propertiesData.map(({ key }) => key), propertiesData.map(({ type }) => type)],

@@ -10,23 +10,22 @@ import { crc32 } from 'node:zlib';
 const prefix = 'pst_';
 const randomLength = 43;
 const checksumLength = 6;
-/** Keys from before there were checksums are valid for as long as they are not revoked. */
-const pattern = new RegExp(`^${prefix}[0-9A-Za-z]{${randomLength}}(?:[0-9A-Za-z]{${checksumLength}})?$`);
+const pattern = new RegExp(`^${prefix}[0-9A-Za-z]{${randomLength + checksumLength}}$`);
 
 export function generateApiKey(): string {
   const unchecked = `${prefix}${toBase62(BigInt(`0x${randomBytes(32).toString('hex')}`), randomLength)}`;
-  return `${unchecked}${checksumOf(unchecked)}`;
+  return withChecksum(unchecked);
 }
 
 /** Whether it may be a key of an installation. What is none needs no look-up. */
 export function hasFormOfApiKey(text: string): boolean {
   if (!pattern.test(text)) return false;
   const unchecked = text.slice(0, prefix.length + randomLength);
-  return text === unchecked || text === `${unchecked}${checksumOf(unchecked)}`;
+  return text === withChecksum(unchecked);
 }
 
-function checksumOf(unchecked: string): string {
-  return toBase62(BigInt(crc32(unchecked)), checksumLength);
+function withChecksum(unchecked: string): string {
+  return `${unchecked}${toBase62(BigInt(crc32(unchecked)), checksumLength)}`;
 }
 
 const base62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';

@@ -417,7 +417,7 @@ const selectSendingPlans = statement<GuardRow & { id: string; quota: number | nu
   'accounts_select_sending_plans',
   `select
      id,
-     suspended_channels, guard_suspended_at, guard_sent, guard_bounced, guard_complained,
+     guard_suspended_at, guard_sent, guard_bounced, guard_complained,
      case $2
        when 'email' then email_quota
        when 'sms' then sms_quota
@@ -567,16 +567,14 @@ export function holdUsage(of: UsageOf): Bound<unknown>[] {
 }
 
 type GuardRow = {
-  suspended_channels: Channel[];
   guard_suspended_at: Date | null;
   guard_sent: number | null;
   guard_bounced: number | null;
   guard_complained: number | null;
 };
 
-/** What is left of a suspension that the previous release has lifted counts no more. */
 function guardSuspensionOf(row: GuardRow): GuardSuspension | null {
-  if (row.guard_suspended_at === null || !row.suspended_channels.includes('email')) return null;
+  if (row.guard_suspended_at === null) return null;
   return {
     at: row.guard_suspended_at,
     sent: row.guard_sent ?? 0,
@@ -586,6 +584,7 @@ function guardSuspensionOf(row: GuardRow): GuardSuspension | null {
 }
 
 type OrganizationRow = GuardRow & {
+  suspended_channels: Channel[];
   id: string;
   name: string;
   requests_per_window: number;

@@ -103,7 +103,7 @@ export async function listProperties(
       `select ${propertyColumns}
        from contact_properties
        where organization_id = $1 and deleted_at is null
-         and ($2::text is null or strpos(key, $2) > 0 or strpos(coalesce(name_key, lower(name)), $2) > 0)
+         and ($2::text is null or strpos(key, $2) > 0 or strpos(name_key, $2) > 0)
          ${pageClause(page, 'id', '$3')}
        limit $4`,
     ),

@@ -425,8 +425,8 @@ describe('between the freezing and the row of its own, a contact', () => {
 test('placeholders are filled with fields and properties, and what a contact has not is left out', async () => {
   const news = await makeSet('list');
   await run(
-    `insert into contact_properties (organization_id, id, number, key, name, type, created_at, updated_at)
-     values ($1, $2, 7, 'plan', 'Plan', 'string', now(), now())`,
+    `insert into contact_properties (organization_id, id, number, key, name, name_key, type, created_at, updated_at)
+     values ($1, $2, 7, 'plan', 'Plan', 'plan', 'string', now(), now())`,
     [organizationId, newId()],
   );
   const ann = await makeContact({ email: 'ann@example.com', firstName: 'Ann' }, [news]);
@@ -596,7 +596,8 @@ test.each<[string, 'segments' | 'excludedSegments']>([
   async (_case, place) => {
     const [news, segment] = [await makeSet('list'), await makeSet('segment', { isReady: false })];
     await run(
-      `insert into segments (organization_id, id, conditions, status) values ($1, $2, '{}', 'failed')`,
+      `insert into segments (organization_id, id, conditions, conditions_at, status)
+       values ($1, $2, '{}', now(), 'failed')`,
       [organizationId, segment],
     );
     await makeContact({}, [news]);

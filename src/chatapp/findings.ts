@@ -38,8 +38,8 @@ export type ReportedFinding = {
   kind: 'reported';
   person: ChatAppPerson;
   finding: ChatAppFinding | null;
-  /** Whether it was delivered. Absent from what the previous release has stored. */
-  hasArrived?: boolean;
+  /** Whether it was delivered. */
+  hasArrived: boolean;
 };
 
 export type FoundOfChatApp = HandOffFinding | CutOffFinding | ReportedFinding;
@@ -98,7 +98,7 @@ function listPeople({ organizationId, addressKey: address, finding }: Found) {
 }
 
 function hasArrived({ finding }: Found): boolean {
-  return finding.kind === 'reported' && finding.hasArrived === true;
+  return finding.kind === 'reported' && finding.hasArrived;
 }
 
 /** Not those of contacts that were erased. */

@@ -62,7 +62,6 @@ export {
   uncertainId,
 } from './feedback/provider-ids.ts';
 export { createReportIntake, type ReportIntake, startProviderEvents } from './feedback/provider-events.ts';
-export { insertProviderEvents } from './feedback/provider-event-store.ts';
 export { applyInOrder, createStoring, defaultAppliedMax, planNextLooks } from './feedback/stored-events.ts';
 export { startCrediting } from './conversions/crediting.ts';
 export { startErasing } from './erasure/erasure.ts';

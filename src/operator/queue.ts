@@ -116,7 +116,7 @@ async function runList(
       job.channel,
       job.organizationName,
       `${job.crashes}`,
-      job.crashWords ?? '',
+      job.crashWords,
     ]),
   );
   return done(
@@ -140,8 +140,8 @@ async function runShow({ database }: Installation, position: SetAsidePosition): 
       ['Recipient', `${job.field} ${sanitiseDiagnostic(job.address)}`],
       ['Accepted', job.acceptedAt.toISOString()],
       ['Set aside', job.setAsideAt.toISOString()],
-      ['Crashes', `${job.crashes}${job.crashedAt === null ? '' : `, last ${job.crashedAt.toISOString()}`}`],
-      ['Last words', job.crashWords ?? 'none'],
+      ['Crashes', `${job.crashes}, last ${job.crashedAt.toISOString()}`],
+      ['Last words', job.crashWords],
       ['Attempts', `${job.attempts}`],
       ...(job.ambiguities > 0
         ? [['Uncertain', 'an earlier hand-off was cut off before its answer, and may have arrived']]

@@ -224,8 +224,8 @@ describe('twice as many old rows as a statement deletes, and one more, are all d
     const newId = createIds(clock);
     await run(
       `insert into sandbox_messages
-         (organization_id, id, channel, message_id, recipient, sender, outcome, source, created_at)
-       select ($1::uuid[])[1 + n % 2], id, 'email', id, 'ann@example.com', 'shop@example.com', 'delivered', '', $3
+         (organization_id, id, channel, message_id, ordinal, recipient, sender, outcome, source, created_at)
+       select ($1::uuid[])[1 + n % 2], id, 'email', id, 0, 'ann@example.com', 'shop@example.com', 'delivered', '', $3
        from unnest($2::uuid[]) with ordinality as made (id, n)`,
       [[newId(), newId()], Array.from({ length: 8 }, newId), oldAt],
     );

@@ -116,7 +116,6 @@ export async function startWorker(installation: Installation, share = wholeShare
         answersKeywords: !smsProvider.answersKeywords,
         onContactsChanged,
         onQueued: wakeDelivery,
-        onReported: createWaker(installation, 'provider_events'),
       }),
   ];
   const housekeeping = startHousekeeping(installation);

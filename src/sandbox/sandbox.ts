@@ -56,14 +56,11 @@ export async function forgetMessagesWithin(
   await store.deleteSandboxMessagesWithin(connection, range);
 }
 
-/**
- * Deletes the copies of messages that were kept of one recipient each, found by its ordinal, or by its address where an
- * older release kept them; the addresses are normalised.
- */
+/** Deletes the copies of messages that were kept of one recipient each, found by its ordinal. */
 export async function forgetCopies(
   connection: Connection,
   organizationId: string,
-  copies: readonly { messageId: string; ordinal: number; address: string }[],
+  copies: readonly { messageId: string; ordinal: number }[],
 ): Promise<void> {
   if (copies.length > 0) await store.deleteSandboxCopies(connection, organizationId, copies);
 }

@@ -239,26 +239,14 @@ export async function deleteSandboxMessagesWithin(
 export async function deleteSandboxCopies(
   connection: Connection,
   organizationId: string,
-  copies: readonly { messageId: string; ordinal: number; address: string }[],
+  copies: readonly { messageId: string; ordinal: number }[],
 ): Promise<void> {
   await connection.rows(
     unpreparedStatement(
-      `with copy as (
-         select * from unnest($2::uuid[], $3::integer[], $4::text[]) as copy (message_id, ordinal, address)
-       ), by_address as (
-         delete from sandbox_messages m
-         using copy
-         where lower(m.recipient) = copy.address and m.organization_id = $1 and m.message_id = copy.message_id
-       )
-       delete from sandbox_messages m
-       using copy
+      `delete from sandbox_messages m
+       using unnest($2::uuid[], $3::integer[]) as copy (message_id, ordinal)
        where m.organization_id = $1 and m.message_id = copy.message_id and m.ordinal = copy.ordinal`,
     ),
-    [
-      organizationId,
-      copies.map(({ messageId }) => messageId),
-      copies.map(({ ordinal }) => ordinal),
-      copies.map(({ address }) => address),
-    ],
+    [organizationId, copies.map(({ messageId }) => messageId), copies.map(({ ordinal }) => ordinal)],
   );
 }

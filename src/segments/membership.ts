@@ -202,10 +202,6 @@ const restMaxMs = 3_600_000;
  * than this.
  */
 const unmarkedMs = 60_000;
-/**
- * It is also computed daily, for outcomes written during an upgrade by nodes of a release that inserts no such changes.
- */
-const retoldMs = 86_400_000;
 
 /**
  * Computes the segment of an organization that is due. Returns false if there is none, or another node is computing one of
@@ -285,8 +281,8 @@ function pauseAfter(
 ): number | null {
   const pausesMs = [];
   if (isTimeBound(condition)) pausesMs.push(Math.min(Math.max(againMs, workMs * restsPerWork), restMaxMs));
-  if (readsMessages(condition)) pausesMs.push(segment.isToldOfMessages ? retoldMs : unmarkedMs);
-  const heldMs = segment.conditionsAt === null ? Infinity : at.getTime() - segment.conditionsAt.getTime();
+  if (readsMessages(condition) && !segment.isToldOfMessages) pausesMs.push(unmarkedMs);
+  const heldMs = at.getTime() - segment.conditionsAt.getTime();
   if (askedEvents(condition).length > 0 && heldMs < unmarkedMs) pausesMs.push(unmarkedMs - heldMs);
   return pausesMs.length === 0 ? null : Math.min(...pausesMs);
 }

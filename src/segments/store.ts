@@ -394,7 +394,7 @@ export type KeptSegment = SegmentKey & {
   /** Whether its members match its conditions, as far as changes were followed. */
   isReady: boolean;
   computeAt: Date | null;
-  conditionsAt: Date | null;
+  conditionsAt: Date;
   /** Whether outcomes of messages insert changes for this segment. */
   isToldOfMessages: boolean;
   /** The segments that its conditions refer to. */
@@ -412,7 +412,7 @@ export async function listKeptSegments(
       revision: number;
       is_ready: boolean;
       compute_at: Date | null;
-      conditions_at: Date | null;
+      conditions_at: Date;
       reads_messages: boolean;
       used_ids: string[];
     }>(

@@ -1,5 +1,5 @@
-import type { InboundSms, SmsReceipt } from '../channels/sms/sms.ts';
-import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { InboundSms } from '../channels/sms/sms.ts';
+import { type Connection, statement } from '../platform/postgres/database.ts';
 import { dueInTurns } from '../platform/queue/turns.ts';
 
 /** A text that came in and is not applied yet. */
@@ -9,8 +9,8 @@ export type NewSmsEvent = { id: string; event: InboundSms };
 
 const insertAll = statement(
   'sms_events_insert',
-  `insert into sms_events (id, kind, event, due_at)
-   select id, 'inbound', event::json, $3
+  `insert into sms_events (id, event, due_at)
+   select id, event::json, $3
    from unnest($1::uuid[], $2::text[]) as told (id, event)`,
 );
 
@@ -34,7 +34,6 @@ const takeAll = statement<SmsEvent>(
     of: 'sender_name',
     columns: ['id'],
     order: ['due_at', 'id'],
-    among: "kind = 'inbound'",
     due: 'due_at <= $1',
     limit: '$2',
   })}, taken as (
@@ -57,8 +56,8 @@ export async function takeDueSmsEvents(
 
 const putBack = statement(
   'sms_events_put_back',
-  `insert into sms_events (id, kind, event, due_at, attempts)
-   select id, 'inbound', event::json, due_at, attempts
+  `insert into sms_events (id, event, due_at, attempts)
+   select id, event::json, due_at, attempts
    from unnest($1::uuid[], $2::text[], $3::timestamptz[], $4::smallint[])
      as later (id, event, due_at, attempts)`,
 );
@@ -78,39 +77,10 @@ export async function putBackSmsEvents(
 
 const selectNext = statement<{ due_at: Date }>(
   'sms_events_next',
-  `select due_at from sms_events where kind = 'inbound' order by due_at limit 1`,
+  `select due_at from sms_events order by due_at limit 1`,
 );
 
 export async function findNextSmsEventAt(connection: Connection): Promise<Date | null> {
   const [row] = await connection.rows(selectNext);
   return row?.due_at ?? null;
-}
-
-/** Due or not. Workers of the release before this one take others at the same time. Uses the index sms_events_due. */
-const takeOldReceipts = unpreparedStatement<{
-  id: string;
-  event: SmsReceipt;
-  due_at: Date;
-  attempts: number;
-}>(
-  `with receipts as (
-     select id
-     from sms_events
-     where kind = 'receipt'
-     order by due_at
-     limit $1
-     for update skip locked
-   )
-   delete from sms_events e
-   using receipts
-   where e.id = receipts.id
-   returning e.id, e.event, e.due_at, e.attempts`,
-);
-
-/** Takes receipts that the release before this one has stored, and that must be stored among the reports. */
-export async function takeReceipts(
-  connection: Connection,
-  receiptsMax: number,
-): Promise<{ id: string; event: SmsReceipt; due_at: Date; attempts: number }[]> {
-  return connection.rows(takeOldReceipts, [receiptsMax]);
 }

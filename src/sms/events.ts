@@ -11,7 +11,6 @@ import {
   createReportIntake,
   createStoring,
   defaultAppliedMax,
-  insertProviderEvents,
   planNextLooks,
 } from '../messages/messages.ts';
 import { toProviderReport } from './receipts.ts';
@@ -19,10 +18,6 @@ import { toProviderReport } from './receipts.ts';
 /**
  * What providers of texts tell: receipts, which are reports as on every channel, and incoming texts. Both are stored
  * before they are acknowledged. Incoming texts are applied here.
- *
- * The release before this one stored receipts in the table of incoming texts, too. While its processes run beside this
- * release, and when it has just been replaced, receipts are there that nobody applies: they are moved to the other
- * reports.
  */
 
 export type SmsIntakeTools = {
@@ -60,8 +55,6 @@ export type SmsEventTools = ChoreTools &
     onContactsChanged: () => void;
     /** Called after every commit that queued something. */
     onQueued: () => void;
-    /** Called after every commit that moved receipts to the other reports. */
-    onReported: () => void;
     /** Smaller in tests. */
     appliedMax?: number;
   };
@@ -73,8 +66,8 @@ export function startSmsEvents(given: SmsEventTools): RunningChore {
   return startChore(tools, {
     name: 'applying texts that came in',
     topic: 'sms_events',
-    work: async () => {
-      const next = await applyInOrder(tools, {
+    work: () =>
+      applyInOrder(tools, {
         name: 'texts that came in',
         // A text that is reported twice at once must be answered once, too.
         lockName: 'texts that come in',
@@ -92,9 +85,7 @@ export function startSmsEvents(given: SmsEventTools): RunningChore {
         },
         putBack: (transaction, events) => putBack(tools, transaction, events),
         findNextAt: store.findNextSmsEventAt,
-      });
-      return (await moveReceipts(tools)) === appliedMax ? 'at once' : next;
-    },
+      }),
   });
 }
 
@@ -111,27 +102,3 @@ async function putBack(
   });
   await store.putBackSmsEvents(transaction, later);
 }
-
-/** Returns how many. Whatever becomes of this transaction, each receipt is in one of the two tables. */
-async function moveReceipts({ database, appliedMax, onReported }: Moving): Promise<number> {
-  const moved = await database.transaction(async (transaction) => {
-    const receipts = await store.takeReceipts(transaction, appliedMax);
-    await insertProviderEvents(
-      transaction,
-      receipts.map(({ event, due_at: dueAt, ...receipt }) => ({
-        ...receipt,
-        dueAt,
-        channel: 'sms',
-        provider: null,
-        organizationId: null,
-        finding: null,
-        report: toProviderReport(event),
-      })),
-    );
-    return receipts.length;
-  });
-  if (moved > 0) onReported();
-  return moved;
-}
-
-type Moving = Pick<SmsEventTools, 'database' | 'onReported'> & { appliedMax: number };

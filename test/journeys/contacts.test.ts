@@ -524,13 +524,13 @@ describe('a deleted contact', () => {
       `update recipients set status = 'sent', handed_off_at = null where message_id = $1`,
       [waiting.messageId],
     );
-    for (const { email } of contacts)
+    for (const [ordinal, { email }] of contacts.entries())
       await rowsOf(
         server,
         `insert into sandbox_messages
-           (organization_id, id, channel, message_id, recipient, sender, outcome, source, created_at)
-         values ($1, $2, 'email', $3, $4, 'news@postillion.test', 'delivered', convert_to($4, 'UTF8'), now())`,
-        [organizationId, installation.newId(), messageId, email],
+           (organization_id, id, channel, message_id, ordinal, recipient, sender, outcome, source, created_at)
+         values ($1, $2, 'email', $3, $4, $5, 'news@postillion.test', 'delivered', convert_to($5, 'UTF8'), now())`,
+        [organizationId, installation.newId(), messageId, ordinal, email],
       );
     await ask('DELETE', `/contacts/${contacts[0]!.id}`);
     await erased();

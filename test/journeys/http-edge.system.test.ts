@@ -14,6 +14,7 @@ import {
   revokeApiKey,
   updateOrganization,
 } from '../../src/accounts/accounts.ts';
+import { generateApiKey } from '../../src/accounts/api-key.ts';
 import { listRoutes } from '../../src/roles/api.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import {
@@ -350,7 +351,7 @@ describe('a key', () => {
     ['Bearer alone', ['authorization: Bearer']],
     ['Bearer and blanks', ['authorization: Bearer   ']],
     ['another scheme', ['authorization: Basic cHN0Og==']],
-    ['an unknown key', [`authorization: Bearer pst_${'x'.repeat(43)}`]],
+    ['an unknown key', [`authorization: Bearer ${generateApiKey()}`]],
     ['a key with something after it', ['authorization: Bearer KEY KEY']],
     ['the key without its scheme', ['authorization: KEY']],
     ['two headers, both right', ['authorization: Bearer KEY', 'Authorization: Bearer KEY']],
@@ -421,7 +422,7 @@ describe('a key', () => {
 describe('the order of checks', () => {
   let clock: ManualClock;
   let limited: TestServer;
-  const wrongKey = { authorization: `Bearer pst_${'x'.repeat(43)}` };
+  const wrongKey = { authorization: `Bearer ${generateApiKey()}` };
   const malformed = '{"from":';
 
   beforeAll(async () => {

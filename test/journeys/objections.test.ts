@@ -398,7 +398,7 @@ const advance = ({ organizationId }: Sender, id: string) =>
 /** What people say, applied as it is told; without answers, which would be messages of their own. */
 function startApplying(): RunningChore[] {
   const nothing = () => undefined;
-  const followUps = { onContactsChanged: nothing, onQueued: nothing, onReported: nothing };
+  const followUps = { onContactsChanged: nothing, onQueued: nothing };
   const tools = { ...server.installation, ...followUps };
   return [startSmsEvents({ ...tools, answersKeywords: false }), startChatAppEvents(tools)];
 }

@@ -4,10 +4,8 @@ import type { SmsReceipt } from '../../src/channels/sms/sms.ts';
 import { createSmsIntake, startSmsEvents } from '../../src/sms/sms.ts';
 import { keepProviderIds, uncertainId } from '../../src/messages/feedback/provider-ids.ts';
 import { startProviderEvents } from '../../src/messages/messages.ts';
-import { silentLog } from '../../src/platform/log.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import type { RunningChore } from '../../src/platform/queue/chore.ts';
-import { createWaker } from '../../src/platform/queue/wake.ts';
 import { createIntake } from '../../src/roles/providers/sms.ts';
 import { messageChannels } from '../support/channels.ts';
 import { eventually, rowsOf } from '../support/email-journey.ts';
@@ -54,7 +52,6 @@ function apply(
     onCampaignProgress: nothing,
     onContactsChanged: nothing,
     onQueued: nothing,
-    onReported: createWaker(server.installation, 'provider_events'),
     ...more,
   };
   const chores = [startSmsEvents(tools), startProviderEvents(tools)];
@@ -136,77 +133,6 @@ test('STOP does not wait behind the receipts of a campaign', async () => {
     (events) => events.length === 0,
   );
   expect(await countDelivered()).toBe(receipts);
-});
-
-test('receipts that the previous release stored are applied once, however often it had tried them', async () => {
-  const server = await arrange();
-  const { organizationId, installation } = server;
-  const { organizationId: other } = await createSender(installation, 'other.example');
-  const mine = await insertTexts(server, 4);
-  const theirs = await insertTexts({ ...server, organizationId: other }, 1);
-  const storeAsBefore = (more: object, attempts = 0) =>
-    rowsOf(
-      server,
-      `insert into sms_events (id, kind, event, due_at, attempts)
-       values ($1, 'receipt', $2, now() + $3 * interval '1 hour', $3)`,
-      [installation.newId(), JSON.stringify({ ...delivered, ...more }), attempts],
-    );
-  const referenceTo = (messageId: string, ordinal: number, owner = organizationId) => ({
-    reference: { organizationId: owner, messageId, ordinal },
-  });
-  await storeAsBefore(referenceTo(mine, 0));
-  await storeAsBefore({
-    ...referenceTo(mine, 1),
-    status: 'undelivered',
-    failure: 'blocked',
-    diagnostic: 'No',
-  });
-  await storeAsBefore({ ...referenceTo(mine, 2), status: 'expired' });
-  await storeAsBefore(referenceTo(theirs, 0, other));
-  // Put off for hours, as its id is not known yet.
-  await storeAsBefore({ providerMessageId: 'of nobody' }, 7);
-  await rowsOf(server, 'alter table provider_events add constraint is_full check (false) not valid');
-  let failures = 0;
-  const log = { ...silentLog, warn: () => (failures += 1) };
-  const failing = apply(server, { log, appliedMax: 2 });
-  await eventually(
-    () => failures,
-    (count) => count > 0,
-  );
-  await failing.stop();
-  expect(await rowsOf(server, 'select from sms_events')).toHaveLength(5);
-
-  await rowsOf(server, 'alter table provider_events drop constraint is_full');
-  let moves = 0;
-  const wake = createWaker(installation, 'provider_events');
-  const onReported = () => {
-    moves += 1;
-    wake();
-  };
-  apply(server, { appliedMax: 2, onReported });
-  await eventually(
-    () => moves,
-    (count) => count === 3,
-  );
-  const told = await eventually(
-    () => rowsOf(server, 'select channel, provider, attempts, due_at > now() as waits from provider_events'),
-    (events) => events.length === 1,
-  );
-  expect(told).toEqual([{ channel: 'sms', provider: null, attempts: 7, waits: true }]);
-  expect(
-    await rowsOf(
-      server,
-      `select status, failure_type, failure_class, diagnostic from recipients
-       where message_id = any ($1) order by organization_id = $2, ordinal`,
-      [[mine, theirs], organizationId],
-    ),
-  ).toEqual([
-    { status: 'delivered', failure_type: null, failure_class: null, diagnostic: null },
-    { status: 'delivered', failure_type: null, failure_class: null, diagnostic: null },
-    { status: 'bounced', failure_type: 'soft', failure_class: 'blocked', diagnostic: 'No' },
-    { status: 'failed', failure_type: 'soft', failure_class: 'expired', diagnostic: '' },
-    { status: 'sent', failure_type: null, failure_class: null, diagnostic: null },
-  ]);
 });
 
 test('seven receipts, one of which cannot be applied, and five texts are applied two at a time, each once', async () => {

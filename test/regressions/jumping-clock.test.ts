@@ -187,11 +187,11 @@ test('of the jobs that wait, only those that a clock ahead of time put off are b
   await rowsOf(
     server,
     `with texts as (
-       insert into sms_events (id, kind, event, due_at)
-       select gen_random_uuid(), 'inbound', '{}', now() + pause from unnest(array[interval '6 hours', '5 months']) as pause
+       insert into sms_events (id, event, due_at)
+       select gen_random_uuid(), '{}', now() + pause from unnest(array[interval '6 hours', '5 months']) as pause
      )
-     insert into provider_events (id, channel, report, due_at)
-     select gen_random_uuid(), channel, '{}', now() + pause
+     insert into provider_events (id, channel, provider, report, due_at)
+     select gen_random_uuid(), channel, 'sandbox', '{}', now() + pause
      from unnest(array['email', 'sms']) as channel
      cross join unnest(array[interval '6 hours', '5 months']) as pause`,
   );
@@ -225,11 +225,11 @@ test('five jobs, five texts that came in and five reports are brought forward tw
   await rowsOf(
     server,
     `with texts as (
-       insert into sms_events (id, kind, event, due_at)
-       select gen_random_uuid(), 'inbound', '{}', now() + interval '5 months' from generate_series(1, 5)
+       insert into sms_events (id, event, due_at)
+       select gen_random_uuid(), '{}', now() + interval '5 months' from generate_series(1, 5)
      )
-     insert into provider_events (id, channel, report, due_at)
-     select gen_random_uuid(), 'email', '{}', now() + interval '5 months' from generate_series(1, 5)`,
+     insert into provider_events (id, channel, provider, report, due_at)
+     select gen_random_uuid(), 'email', 'sandbox', '{}', now() + interval '5 months' from generate_series(1, 5)`,
   );
   await bringForward({ ...server.installation, rowsMax: 2 });
   for (const table of ['delivery_queue', 'sms_events', 'provider_events'])

@@ -119,7 +119,6 @@ const cases: Record<ChoreName, Case | { otherwise: string }> = {
         answersKeywords: true,
         onContactsChanged: ignore,
         onQueued: ignore,
-        onReported: ignore,
         appliedMax: batch,
       }),
   },

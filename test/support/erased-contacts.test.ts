@@ -53,8 +53,8 @@ const insertRecipient = (address: string, more = '', values = '') =>
    values ('${organization}', '${message}', 0, 'to', '${address}', '${address}', 'delivered', now()${values})`;
 const eraseRecipient = `update recipients set address = '', address_key = 'x'`;
 const keep = (recipient: string, source: string, id = message) =>
-  `insert into sandbox_messages (organization_id, id, channel, message_id, recipient, sender, outcome, source, created_at)
-   values ('${organization}', '${contact}', 'email', '${id}', '${recipient}', 'a@b.test', 'delivered', '${source}', now())`;
+  `insert into sandbox_messages (organization_id, id, channel, message_id, ordinal, recipient, sender, outcome, source, created_at)
+   values ('${organization}', '${contact}', 'email', '${id}', 0, '${recipient}', 'a@b.test', 'delivered', '${source}', now())`;
 
 /** What is planted, and the places where something is found. */
 const planted: readonly { what: string; rows: string[]; found: string[] }[] = [
@@ -88,7 +88,7 @@ const planted: readonly { what: string; rows: string[]; found: string[] }[] = [
     what: 'digits of the number',
     rows: [
       ...erase,
-      `insert into sms_events (id, kind, event, due_at) values ('${message}', 'inbound', '{"from": "4915112345678"}', now())`,
+      `insert into sms_events (id, event, due_at) values ('${message}', '{"from": "4915112345678"}', now())`,
     ],
     found: ['sms_events.event'],
   },
@@ -96,7 +96,7 @@ const planted: readonly { what: string; rows: string[]; found: string[] }[] = [
     what: 'a report',
     rows: [
       ...erase,
-      `insert into provider_events (id, channel, report, due_at) values ('${message}', 'email', '{"to": "ada@example.com"}', now())`,
+      `insert into provider_events (id, channel, provider, report, due_at) values ('${message}', 'email', 'sandbox', '{"to": "ada@example.com"}', now())`,
     ],
     found: ['provider_events.report'],
   },

@@ -158,7 +158,7 @@ const smsEventsForward = unpreparedStatement<{ is_forward: boolean }>(
   `with ahead as (
      select id
      from sms_events
-     where kind = 'inbound' and due_at > $2
+     where due_at > $2
      limit $3
      for update skip locked
    )

@@ -17,9 +17,9 @@ export type SetAsideJob = RecipientKey & {
   /** How often its hand-off was cut off before the answer. */
   ambiguities: number;
   crashes: number;
-  /** When it last counted a crash, and what was known of it; null if an earlier release has set it aside. */
-  crashedAt: Date | null;
-  crashWords: string | null;
+  /** When it last counted a crash, and what was known of it. */
+  crashedAt: Date;
+  crashWords: string;
   setAsideAt: Date;
 };
 
@@ -48,8 +48,8 @@ type SetAsideRow = {
   attempts: number;
   ambiguities: number;
   crashes: number;
-  crashed_at: Date | null;
-  crash_words: string | null;
+  crashed_at: Date;
+  crash_words: string;
   set_aside_at: Date;
 };
 

@@ -343,7 +343,6 @@ test('an outcome is written in one statement only if nothing else follows from i
   expect(others.map((each) => isPlainlyTaken(tools(), each))).toEqual(others.map(() => false));
   const reportedById = tools({ deliveries: [{ channel: emailChannel, isReportedById: true }] });
   expect(isPlainlyTaken(reportedById, usual)).toBe(false);
-  expect(isPlainlyTaken(tools({ outbox: () => Promise.resolve() }), usual)).toBe(false);
 });
 
 describe('where a segment of the organization reads messages', () => {

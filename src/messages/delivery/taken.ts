@@ -31,7 +31,6 @@ export function isPlainlyTaken(tools: WriterTools, { settlement, message, findin
     requeue === null &&
     !isAmbiguous &&
     finding === undefined &&
-    tools.outbox === undefined &&
     !isReportedSoon(tools, job.channel)
   );
 }

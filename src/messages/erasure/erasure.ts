@@ -144,7 +144,7 @@ async function eraseSomeOfAddress(
   erasure: AddressErasure,
   at: Date,
 ): Promise<void> {
-  const { organizationId, address } = erasure;
+  const { organizationId } = erasure;
   const erased = await transaction.asOrganizations([organizationId], () =>
     eraseAddress(tools, transaction, erasure, at),
   );
@@ -155,11 +155,7 @@ async function eraseSomeOfAddress(
     organizationId,
     erased.flatMap(({ contactId, messageId }) => (contactId === null ? [messageId] : [])),
   );
-  await forgetCopies(
-    transaction,
-    organizationId,
-    ofCampaigns.map(({ messageId, ordinal }) => ({ messageId, ordinal, address })),
-  );
+  await forgetCopies(transaction, organizationId, ofCampaigns);
 }
 
 /**
@@ -224,13 +220,7 @@ async function eraseSomeOfContact(
   const erased = await transaction.asOrganizations([organizationId], () =>
     eraseContact(tools, transaction, erasure, at),
   );
-  // A dropped recipient got no copy. A copy at its address belongs to another contact that has the address now.
-  const copies = erased.filter(({ wasDropped }) => !wasDropped);
-  await forgetCopies(
-    transaction,
-    organizationId,
-    copies.map(({ messageId, ordinal, addressKey }) => ({ messageId, ordinal, address: addressKey })),
-  );
+  await forgetCopies(transaction, organizationId, erased);
 }
 
 /**

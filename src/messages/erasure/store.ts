@@ -81,7 +81,6 @@ export async function hasPendingRecipients(
 export type ReadableRecipient = RecipientKey & {
   /** Empty if the contact had lost its address when the campaign reached it. */
   addressKey: string;
-  wasDropped: boolean;
   /** It still has a job in the queue. */
   isWaiting: boolean;
 };
@@ -106,14 +105,12 @@ export async function listReadableRecipients(
       message_id: string;
       ordinal: number;
       address_key: string;
-      was_dropped: boolean;
       is_waiting: boolean;
     }>(
-      `select m.organization_id, m.id as message_id, own.ordinal, own.address_key,
-         own.was_dropped, own.is_waiting
+      `select m.organization_id, m.id as message_id, own.ordinal, own.address_key, own.is_waiting
        from messages m
        cross join lateral (
-         select r.ordinal, r.address_key, r.drop_reason is not null as was_dropped,
+         select r.ordinal, r.address_key,
            exists (
              select
              from delivery_queue q
@@ -134,7 +131,6 @@ export async function listReadableRecipients(
   return rows.map((row) => ({
     ...toKey(row),
     addressKey: row.address_key,
-    wasDropped: row.was_dropped,
     isWaiting: row.is_waiting,
   }));
 }

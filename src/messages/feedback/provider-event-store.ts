@@ -8,8 +8,8 @@ import { dueInTurns } from '../../platform/queue/turns.ts';
 export type ProviderEvent = {
   id: string;
   channel: SendingChannel;
-  /** By its name in the registry; null where a release before this one has taken the report. */
-  provider: string | null;
+  /** By its name in the registry. */
+  provider: string;
   report: ProviderReport;
   /** Whose messages it may speak of; null where the installation has one account at the provider. */
   organizationId: string | null;

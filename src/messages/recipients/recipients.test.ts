@@ -2,8 +2,9 @@ import { expect, test } from 'vitest';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { systemClock } from '../../platform/clock.ts';
-import { type Database, unpreparedStatement } from '../../platform/postgres/database.ts';
+import { type Database, type Transaction, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { emailChannel } from '../../email/channel.ts';
+import { textOfKey } from '../keys.ts';
 import { changeRecipients } from './recipients.ts';
 import { type ChangedRecipient, raiseStatuses } from './store.ts';
 
@@ -40,11 +41,14 @@ async function insertMessage(count: number): Promise<ChangedRecipient[]> {
 
 const at = new Date();
 
-function deliver(recipients: readonly ChangedRecipient[], outbox: (changed: unknown) => Promise<void>) {
+function deliver(
+  recipients: readonly ChangedRecipient[],
+  alongside: (changed: ReadonlySet<string>, transaction: Transaction) => Promise<unknown>[],
+) {
   return database.transactionByIndex((transaction) =>
     changeRecipients(
       transaction,
-      { newId, outbox: (_transaction, changed) => outbox(changed) },
+      { newId },
       {
         at,
         write: () =>
@@ -55,6 +59,7 @@ function deliver(recipients: readonly ChangedRecipient[], outbox: (changed: unkn
           ),
         channelOf: () => emailChannel,
         told: { recipients: [] },
+        alongside: (changed) => alongside(changed, transaction),
         isLast: true,
       },
     ),
@@ -68,23 +73,25 @@ async function statusOf({ messageId }: ChangedRecipient): Promise<unknown> {
   return rows;
 }
 
-test('the outbox is handed what was changed, once, and nothing of what was as it should be', async () => {
+test('what is sent alongside is told what was changed, once, and nothing of what was as it should be', async () => {
   const recipients = await insertMessage(2);
-  const told: unknown[] = [];
-  const outbox = (changed: unknown) => {
-    told.push(changed);
-    return Promise.resolve();
+  const told: string[][] = [];
+  const alongside = (changed: ReadonlySet<string>) => {
+    told.push([...changed]);
+    return [];
   };
-  await deliver(recipients.slice(0, 1), outbox);
-  await deliver(recipients, outbox);
-  await deliver(recipients, outbox);
-  expect(told).toEqual([[recipients[0]], [recipients[1]]]);
+  await deliver(recipients.slice(0, 1), alongside);
+  await deliver(recipients, alongside);
+  await deliver(recipients, alongside);
+  expect(told).toEqual([[textOfKey(recipients[0]!)], [textOfKey(recipients[1]!)], []]);
   expect(await statusOf(recipients[0]!)).toEqual([{ status: 'delivered' }]);
 });
 
-test('what the outbox cannot take does not happen', async () => {
+test('if a statement that is sent alongside fails, nothing happens, although the commit was sent with it', async () => {
   const recipients = await insertMessage(1);
-  const failing = deliver(recipients, () => Promise.reject(new Error('the outbox is full')));
-  await expect(failing).rejects.toThrow('the outbox is full');
+  const failing = deliver(recipients, (_changed, transaction) => [
+    transaction.rows(unpreparedStatement('select 1 / 0')),
+  ]);
+  await expect(failing).rejects.toThrow('division by zero');
   expect(await statusOf(recipients[0]!)).toEqual([{ status: 'queued' }]);
 });

@@ -25,8 +25,6 @@ import { type ChangedRecipient, lockRecipientsOf } from './store.ts';
  */
 export type RecipientTools = {
   newId: NewId;
-  /** Called with every change, within its transaction, to store what other systems are to be told about recipients. */
-  outbox?: (transaction: Transaction, changed: readonly ChangedRecipient[]) => Promise<void>;
 };
 
 export type RecipientChange = {
@@ -122,7 +120,7 @@ async function writeChange(
       changed.filter(({ contactId }) => contactId !== null),
     ),
     ...(change.alongside?.(keys) ?? []),
-    followFates(transaction, tools, change, { changed, keys, finish }),
+    followFates(transaction, change, { keys, finish }),
   ]);
   return { haveContactsChanged };
 }
@@ -135,15 +133,12 @@ function contactsOf(told: ToldChange, changed: readonly ChangedRecipient[]): rea
 
 async function followFates(
   transaction: Transaction,
-  { outbox }: RecipientTools,
   { judgement }: RecipientChange,
   written: {
-    changed: readonly ChangedRecipient[];
     keys: ReadonlySet<string>;
     finish: (fates: JudgedFates | null) => Promise<void>;
   },
 ): Promise<void> {
-  if (written.changed.length > 0) await outbox?.(transaction, written.changed);
   const fates = (await judgement?.judge(written.keys)) ?? null;
   if (judgement !== undefined && fates !== null) {
     for (const [channel, ofChannel] of groupBy(fates.suppressing, ({ job }) => judgement.channelOf(job)))

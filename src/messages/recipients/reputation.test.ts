@@ -10,7 +10,6 @@ import { countFates, forgiveReputation, judgeReputation } from './reputation.ts'
 import { findSuspension } from '../refusals.ts';
 import type { RecipientStatus } from '../schema.ts';
 import { emailChannel } from '../../email/channel.ts';
-import { smsChannel } from '../../sms/channel.ts';
 import type { Failure } from './store.ts';
 
 let database: Database;
@@ -115,18 +114,6 @@ test('whoever is suspended is told by whom, with what was seen, until the operat
   expect(await refusal()).toBe(byOperator);
   await updateOrganization(tools, organizationId, { resume: ['email'] });
   expect(await refusal()).toBeUndefined();
-});
-
-test('what the previous release has lifted and then suspended is told as lifted, and the operator is asked', async () => {
-  await count({ status: 'bounced', failure: hardBounce }, 600);
-  const run = (text: string) => database.rows(unpreparedStatement(text), [organizationId]);
-  await run(`update organizations set suspended_channels = '{sms}' where id = $1`);
-  const [plan] = await loadSendingPlans(database, [organizationId], 'email');
-  expect(plan).toMatchObject({ isSuspended: false, guardSuspension: null });
-  const [sms] = await loadSendingPlans(database, [organizationId], 'sms');
-  expect(findSuspension(smsChannel.words, sms)?.message).toMatch(
-    /^Sending SMS is suspended .* by the operator/,
-  );
 });
 
 test('complaints count against what was handed off before', async () => {

@@ -60,28 +60,11 @@ export type ScopedKey = {
   endpoint: string;
   key: string;
   fingerprint: Buffer;
-  /** As releases before 0046 stored it, for requests that they carried out: a plain digest. */
-  formerFingerprint?: Buffer;
 };
 
-type Digests = Pick<ScopedKey, 'fingerprint' | 'formerFingerprint'>;
-
 /** Of a request's digest. All processes of an installation make the same one of it, and nobody without its first key. */
-export function fingerprintsOf(
-  { keyedHash }: Pick<Secrets, 'keyedHash'>,
-  digest: Buffer,
-): { fingerprint: Buffer; formerFingerprint: Buffer } {
-  return {
-    fingerprint: keyedHash(digest.toString('hex'), 'idempotent request'),
-    formerFingerprint: digest,
-  };
-}
-
-function isOfRequest(kept: Buffer, { fingerprint, formerFingerprint }: Digests): boolean {
-  return (
-    isEqualDigest(kept, fingerprint) ||
-    (formerFingerprint !== undefined && isEqualDigest(kept, formerFingerprint))
-  );
+export function fingerprintOf({ keyedHash }: Pick<Secrets, 'keyedHash'>, digest: Buffer): Buffer {
+  return keyedHash(digest.toString('hex'), 'idempotent request');
 }
 
 /** `headers` are those that the answer has besides what every answer has; names in lower case. */
@@ -138,7 +121,7 @@ export async function claimKeys(
   return keys.map((key, index) => {
     const row = keptByPosition.get(index + 1);
     if (row !== undefined) {
-      return isOfRequest(row.fingerprint, key)
+      return isEqualDigest(row.fingerprint, key.fingerprint)
         ? {
             kind: 'replay',
             response: { statusCode: row.status_code, text: row.response, headers: row.headers ?? {} },

@@ -17,7 +17,7 @@ import {
   resourceNotFound,
   validationError,
 } from './errors.ts';
-import { fingerprintsOf, keyConflict, readIdempotencyKey, type ScopedKey } from './idempotency.ts';
+import { fingerprintOf, keyConflict, readIdempotencyKey, type ScopedKey } from './idempotency.ts';
 import { canonicalJson, showKey } from './json-text.ts';
 import { describeMethods, type KnownPath, type KnownPaths, listAllowed } from './known-paths.ts';
 import { paginationParameters } from './pagination.ts';
@@ -249,7 +249,7 @@ function scopeKey(
     organizationId: caller.organizationId,
     endpoint: routeKey(route),
     key,
-    ...fingerprintsOf(
+    fingerprint: fingerprintOf(
       secrets,
       sha256(Buffer.concat([Buffer.from(canonicalParams), Buffer.from('\n'), canonicalBody ?? Buffer.of()])),
     ),

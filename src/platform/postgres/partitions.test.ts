@@ -129,7 +129,7 @@ test('months that are over are dropped, the one of the instant and those of othe
     unpreparedStatement('create table journal (id uuid primary key) partition by range (id)'),
   );
   await database.rows(
-    unpreparedStatement("call create_monthly_partitions('journal', '2026-09-15T00:00:00Z', 4)"),
+    unpreparedStatement("call create_partitions('journal', '2026-09-15T00:00:00Z', 'month', 4)"),
   );
   const monthsOf = async () => (await listPartitions('journal')).map((name) => name.replace('journal_', ''));
   const diary = await listPartitions();
@@ -158,7 +158,7 @@ test('a new month is filled like the one before it', async () => {
     unpreparedStatement('create table ledger (id uuid primary key, sum integer) partition by range (id)'),
   );
   await database.rows(
-    unpreparedStatement("call create_monthly_partitions('ledger', '2026-11-21T12:00:00Z', 1, 45)"),
+    unpreparedStatement("call create_partitions('ledger', '2026-11-21T12:00:00Z', 'month', 1, 45)"),
   );
   await createPartitions(database, new Date('2026-11-21T12:00:00Z'));
   const options = await database.rows(
@@ -237,21 +237,6 @@ test('a smaller size takes effect with the next month, but where that has rows a
   // Nothing is made larger again.
   await splitPartitionsAhead(database, at, 'month');
   expect(await listPartitions('ship')).toContain('ship_2026_12_31');
-});
-
-test('what the previous release asks for finds room beside days', async () => {
-  await createTable('boat');
-  await createPartitions(database, new Date('2026-11-25T12:00:00Z'), 'day');
-  await database.rows(
-    unpreparedStatement("call create_monthly_partitions('boat', '2026-11-25T12:00:00Z', 4)"),
-  );
-  expect((await listPartitions('boat')).slice(-4)).toEqual([
-    'boat_2026_12_02',
-    // Up to the end of the month.
-    'boat_2026_12_03',
-    'boat_2027_01',
-    'boat_2027_02',
-  ]);
 });
 
 test('tables are dropped together, the oldest time first, and not as long as something in them is in use', async () => {

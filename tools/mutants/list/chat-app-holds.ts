@@ -185,12 +185,4 @@ export const chatAppHolds: readonly Mutant[] = [
     named: 'does not tell the code to whoever tries them all',
     harm: 'whoever reads the database finds one-time codes by trying a million',
   },
-  {
-    file: 'src/platform/http/idempotency.ts',
-    from: '(formerFingerprint !== undefined && isEqualDigest(kept, formerFingerprint))',
-    to: 'false',
-    tests: messages,
-    named: 'does not tell the code to whoever tries them all',
-    harm: 'after an upgrade, a repeated request is refused as a different one',
-  },
 ];

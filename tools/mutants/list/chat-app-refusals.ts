@@ -87,7 +87,7 @@ export const chatAppRefusals: readonly Mutant[] = [
   },
   {
     file: 'src/chatapp/findings.ts',
-    from: "finding.kind === 'reported' && finding.hasArrived === true",
+    from: "finding.kind === 'reported' && finding.hasArrived",
     to: 'false',
     tests: [journey],
     named: 'a delivery that is reported later ends it',

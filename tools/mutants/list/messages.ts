@@ -801,8 +801,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/erasure/erasure.ts',
-    from: 'ofCampaigns.map(({ messageId, ordinal }) => ({ messageId, ordinal, address })),',
-    to: '[],',
+    from: 'await forgetCopies(transaction, organizationId, ofCampaigns);',
+    to: '',
     tests: ['test/regressions/erased-contacts.test.ts'],
     harm: 'the sandbox shows the copies that a campaign sent to deleted contacts',
   },

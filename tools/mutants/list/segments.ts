@@ -52,8 +52,8 @@ export const segments: readonly Mutant[] = [
   },
   {
     file: 'src/segments/membership.ts',
-    from: 'pausesMs.push(segment.isToldOfMessages ? retoldMs : unmarkedMs)',
-    to: 'pausesMs.push(retoldMs)',
+    from: 'if (readsMessages(condition) && !segment.isToldOfMessages) pausesMs.push(unmarkedMs);',
+    to: '',
     tests: ['test/journeys/message-segments.test.ts'],
     named: 'what was written by a transaction that had not seen the segment yet is seen a minute later',
     harm: 'who got a message while a segment was first computed is missing for a day',
