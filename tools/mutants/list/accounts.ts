@@ -286,14 +286,6 @@ export const accounts: readonly Mutant[] = [
     harm: 'texts use up the quota of email',
   },
   {
-    file: 'src/sandbox/store.ts',
-    from: 'where lower(m.recipient) = copy.address and m.organization_id = $1',
-    to: 'where m.organization_id = $1',
-    tests: ['test/journeys/contacts.test.ts'],
-    named: 'leaves a campaign its counts',
-    harm: "the erasure of one recipient takes everybody's copies out of the sandbox",
-  },
-  {
     file: 'src/templates/templates.ts',
     from: '    if (holder !== null) return holder;\n',
     to: '',

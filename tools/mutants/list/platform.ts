@@ -47,7 +47,7 @@ export const platform: readonly Mutant[] = [
   },
   {
     file: 'src/platform/http/idempotency.ts',
-    from: '      return isOfRequest(row.fingerprint, key)\n',
+    from: '      return isEqualDigest(row.fingerprint, key.fingerprint)\n',
     to: '      return row.fingerprint.length === key.fingerprint.length\n',
     tests: ['src/platform/http/idempotency.test.ts'],
     named: 'a key that was carried out replays its response byte for byte, and refuses a different request',
