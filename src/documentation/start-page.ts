@@ -5,16 +5,22 @@ import type { WebPage, PageRequest } from '../platform/http/route.ts';
 /** Whether this visitor may open the sandbox; to others it is not mentioned. */
 export type IsSandboxOpen = (request: PageRequest) => Promise<boolean>;
 
-/** As the navigation of every page writes it. */
 const sandboxLink = '<a href="sandbox">Sandbox</a>';
+
+/** As the navigation of every page writes it, from whatever folder. */
+const sandboxLinks = /<a href="(\.\.\/)*sandbox">Sandbox<\/a>/;
 
 /** A page with a navigation that leads only to pages that a visitor may see. */
 export type FittedPage = (isSandboxOpen: boolean) => ConstantContent;
 
 export function fitNavigation(html: string): FittedPage {
   const open = createConstantContent(html);
-  const closed = createConstantContent(html.replace(sandboxLink, ''));
-  return (isSandboxOpen) => (isSandboxOpen ? open : closed);
+  let closed: ConstantContent | undefined;
+  return (isSandboxOpen) => {
+    if (isSandboxOpen) return open;
+    closed ??= createConstantContent(html.replace(sandboxLinks, ''));
+    return closed;
+  };
 }
 
 /** `GET /`: the way to the pages, for a person who opens the address that a start prints. */
@@ -32,7 +38,7 @@ function renderStartPage(isSandboxOpen: boolean): string {
   const places = [
     {
       link: '<a href="docs">Documentation</a>',
-      about: 'Every request of the API, with its fields, limits, errors and an example to paste.',
+      about: 'Guides, and every request of the API with its fields, limits, errors and examples to paste.',
     },
     {
       link: sandboxLink,

@@ -26,7 +26,7 @@ export function describeApi(): OpenApiDocument {
 /** Requests that were made to a running server, and its answers: test/journeys/api-examples.test.ts records them. */
 export const examplesFile = path.join(projectDirectory, 'docs', 'api-examples.json');
 
-function readExamples(): Record<string, Example[]> {
+export function readExamples(): Record<string, Example[]> {
   return JSON.parse(readFileSync(examplesFile, 'utf8')) as Record<string, Example[]>; // Our own file.
 }
 

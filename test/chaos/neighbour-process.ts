@@ -48,8 +48,9 @@ const unreadSockets = 10;
 const pipelinedRequests = 300;
 const unreadForMs = 5_000;
 
+/** Uncompressed, the largest of the documentation's pages and the description of the API. */
 async function leaveAnswersUnread(index: number): Promise<void> {
-  const page = index % 2 === 0 ? '/docs' : '/openapi.json';
+  const page = index % 2 === 0 ? '/docs/segments' : '/openapi.json';
   const request = `GET ${page} HTTP/1.1\r\nhost: neighbour\r\n\r\n`;
   while (!attack.signal.aborted) {
     const socket = open(`127.0.1.${index + 1}`);
@@ -61,12 +62,12 @@ async function leaveAnswersUnread(index: number): Promise<void> {
   }
 }
 
-/** From one address, as often as somebody with a script would. */
+/** From one address, as often as somebody with a script would: the largest page as it is sent by Brotli, among them. */
 const pagesPerSecond = 80;
 
 async function askForPages(): Promise<void> {
   for (let number = 0; !attack.signal.aborted; number += 1) {
-    void drain(number % 2 === 0 ? '/docs' : '/openapi.json', {}, 'page');
+    void drain(number % 2 === 0 ? '/docs/guides/operating' : '/openapi.json', {}, 'page');
     await pause(1_000 / pagesPerSecond);
   }
 }

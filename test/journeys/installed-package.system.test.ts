@@ -297,7 +297,17 @@ test.each(runtimes)(
     const client = await connectTo(second, key);
     const { status } = await client.ask<{ status: string }>('GET', `/v1/email/${emailId}`);
     expect(status).toBe('delivered');
-    for (const page of ['/', '/docs', '/gallery', '/sandbox', '/push/sdk.js', '/readyz'])
+    for (const page of [
+      '/',
+      '/docs',
+      '/docs/push',
+      '/docs/guides/push',
+      '/docs/guides/start',
+      '/gallery',
+      '/sandbox',
+      '/push/sdk.js',
+      '/readyz',
+    ])
       expect([page, (await fetch(`${client.url}${page}`)).status]).toEqual([page, 200]);
     second.child.kill('SIGTERM');
     expect(await second.ended).toMatchObject({ exitCode: 0, errors: '' });
