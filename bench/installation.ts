@@ -10,7 +10,8 @@ import { createIds } from '../src/platform/ids.ts';
 import { type Database, openDatabase, unpreparedStatement } from '../src/platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../src/platform/postgres/embedded.ts';
 import { migrate } from '../src/platform/postgres/migrate.ts';
-import { createSecrets, type Secrets } from '../src/platform/secrets.ts';
+import type { Secrets } from '../src/platform/secrets.ts';
+import { takeUpTestSecret } from '../test/support/taken-up-secret.ts';
 import { cleanUpWhenInterrupted, killAll } from './processes.ts';
 
 /** A fresh installation in full durability, with an organization that may send as much as it likes. */
@@ -51,7 +52,7 @@ export async function createBenchInstallation({
     database,
     clock: systemClock,
     newId: createIds(systemClock),
-    secrets: createSecrets(secret),
+    secrets: await takeUpTestSecret(database, secret),
   };
   const { id: organizationId } = await createOrganization(tools, 'Benchmark');
   await updateOrganization(tools, organizationId, { requestsPerWindow: 2_000_000_000 });

@@ -12,7 +12,6 @@ import {
   readGrant,
   readSuppression,
   removeSuppression,
-  sampleSuppressions,
   type SuppressionTools,
   takeBackOptOut,
 } from './suppressions.ts';
@@ -166,44 +165,6 @@ test('an address is erased on every channel, of its organization alone, and stay
   expect(await findSuppressed(database, tools, 'sms', [{ organizationId: own, address }])).toEqual(
     new Map([[0, 'opted_out']]),
   );
-});
-
-let sampled: Database;
-useTestDatabase({ connectionsMax: 1 }, (opened) => {
-  sampled = opened.database;
-});
-
-test('a sample reads a limited number of everybody, and leaves nobody out for the many of others', async () => {
-  const another = { ...tools, secrets: createSecrets('another secret of the tests, and of nothing else') };
-  const insert = (by: SuppressionTools, organizationId: string, count: number) =>
-    addSuppressions(
-      sampled,
-      by,
-      'email',
-      Array.from({ length: count }, (_, index) => ({
-        organizationId,
-        address: `ann${index}@example.com`,
-        reason: 'operator' as const,
-      })),
-    );
-  const organizations = Array.from({ length: 4 }, () => newId()).sort();
-  await insert(tools, organizations[0]!, 999);
-  expect(await sampleSuppressions(sampled, tools.secrets)).toEqual({
-    recognised: 999,
-    misfits: 0,
-    erased: 0,
-    isWhole: true,
-  });
-  await insert(another, organizations[1]!, 2_500);
-  await insert(tools, organizations[2]!, 2_001);
-  await insert(another, organizations[3]!, 3);
-  const { recognised, misfits, erased, isWhole } = await sampleSuppressions(sampled, tools.secrets);
-  // Batches end where they end: of each organization a thousand that follow each other, and what is before them.
-  expect(recognised).toBeGreaterThanOrEqual(999 + 1_000);
-  expect(recognised).toBeLessThan(999 + 2_001);
-  expect(misfits).toBeGreaterThanOrEqual(1_000 + 3);
-  expect(misfits).toBeLessThan(2_500);
-  expect([erased, isWhole]).toEqual([0, false]);
 });
 
 test('of two consents the later one is kept, whichever is heard of first, for its channel alone', async () => {

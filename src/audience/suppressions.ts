@@ -1,7 +1,7 @@
 import type { Channel } from '../channels/channel.ts';
 import { type Clock, now } from '../platform/clock.ts';
-import type { Connection, Transaction } from '../platform/postgres/database.ts';
-import { isEqualDigest, type Secrets } from '../platform/secrets.ts';
+import type { Connection } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
 import type { Suppression, SuppressionReason, SuppressionScope } from './schema.ts';
 import * as store from './suppression-store.ts';
 
@@ -193,99 +193,4 @@ export async function eraseSuppressedAddresses(
       addressHash: hashAddress(tools.secrets, address),
     })),
   );
-}
-
-/** Under a secret: `erased` have no address any more, so that nothing tells what they were hashed under. */
-export type SuppressionCensus = { recognised: number; misfits: number; erased: number };
-
-/** Larger lets a big installation hold more in memory, smaller takes more round trips. */
-const censusBatch = 1_000;
-
-/** Reads all suppressions, in batches, and counts those that these secrets recognise. */
-export async function countRecognisedSuppressions(
-  connection: Connection,
-  secrets: Secrets,
-): Promise<SuppressionCensus> {
-  return visitSuppressions(connection, secrets, () => Promise.resolve());
-}
-
-/** Statements of a sample: a second or so, however much is stored. */
-const sampleBatchesMax = 100;
-
-/** After every hash: those that are stored have 32 octets. */
-const lastHash = Buffer.alloc(33, 0xff);
-
-/**
- * As `countRecognisedSuppressions`, of the first thousand of each organization and channel, and of a hundred thousand
- * altogether. They are in the order of their hashes, so that the first ones are any. `isWhole` is false if there may be
- * more.
- */
-export async function sampleSuppressions(
-  connection: Connection,
-  secrets: Secrets,
-): Promise<SuppressionCensus & { isWhole: boolean }> {
-  const census = { recognised: 0, misfits: 0, erased: 0 };
-  let after: store.StoredSuppression | null = null;
-  let isWhole = true;
-  for (let batches = 0; batches < sampleBatchesMax; batches += 1) {
-    const batch: store.StoredSuppression[] = await store.readSuppressionBatch(connection, after, censusBatch);
-    judgeBatch(secrets, batch, census);
-    const [first, last] = [batch[0], batch.at(-1)];
-    if (first === undefined || last === undefined || batch.length < censusBatch)
-      return { ...census, isWhole };
-    const isOfOne = first.organizationId === last.organizationId && first.channel === last.channel;
-    if (isOfOne) isWhole = false;
-    after = isOfOne ? { ...last, addressHash: lastHash } : last;
-  }
-  return { ...census, isWhole: false };
-}
-
-/**
- * Hashes again those whose address is known and which these secrets do not recognise; what is under the right hash
- * already is merged with them. No one else can write suppressions until the transaction ends.
- */
-export async function rehashSuppressions(transaction: Transaction, secrets: Secrets): Promise<void> {
-  await store.lockSuppressions(transaction);
-  await visitSuppressions(transaction, secrets, (moves) => store.moveSuppressions(transaction, moves));
-}
-
-/** One that these secrets hash otherwise, and how. */
-type Misfit = { from: store.StoredSuppression; addressHash: Buffer };
-
-/** Adds to the census. */
-function judgeBatch(
-  secrets: Secrets,
-  batch: readonly store.StoredSuppression[],
-  census: SuppressionCensus,
-): Misfit[] {
-  const misfits: Misfit[] = [];
-  for (const from of batch) {
-    const { organizationId, address } = from;
-    if (address === null) {
-      census.erased += 1;
-      continue;
-    }
-    const addressHash = hashAddress(secrets, { organizationId, address });
-    if (isEqualDigest(from.addressHash, addressHash)) census.recognised += 1;
-    else misfits.push({ from, addressHash });
-  }
-  census.misfits += misfits.length;
-  return misfits;
-}
-
-/** Ends at the last key. What a move puts further on is met again there, and is right by then. */
-async function visitSuppressions(
-  connection: Connection,
-  secrets: Secrets,
-  onMisfits: (misfits: Misfit[]) => Promise<void>,
-): Promise<SuppressionCensus> {
-  const census = { recognised: 0, misfits: 0, erased: 0 };
-  let after: store.StoredSuppression | null = null;
-  for (;;) {
-    const batch: store.StoredSuppression[] = await store.readSuppressionBatch(connection, after, censusBatch);
-    const moves = judgeBatch(secrets, batch, census);
-    if (moves.length > 0) await onMisfits(moves);
-    after = batch.at(-1) ?? null;
-    if (after === null || batch.length < censusBatch) return census;
-  }
 }

@@ -18,8 +18,6 @@ import {
   type Installation,
   openFoundation,
   publicUrlOf,
-  type StoredUnderSecrets,
-  tryOnSample,
   whyElsewhere,
 } from '../installation/installation.ts';
 import { examineCredentials } from '../devices/devices.ts';
@@ -42,7 +40,7 @@ import { examinePartitions } from './partitions.ts';
 import { examinePostmaster } from './postmaster.ts';
 import { examineAvailability, examineSetAside, examineWorkers } from './queue.ts';
 import { openSecrets } from './secrets.ts';
-import { createKeyRing, createSecrets } from '../platform/secrets.ts';
+import { createSecrets } from '../platform/secrets.ts';
 import { wordFor } from '../platform/wording.ts';
 import { createEmailProvider } from '../roles/providers/email.ts';
 import { createChatAppProvider } from '../roles/providers/chatapp.ts';
@@ -190,18 +188,13 @@ const databaseExaminations: [subject: string, (installation: Installation) => Pr
 ];
 
 async function examineSecretHere(installation: Installation): Promise<Finding[]> {
-  const condition = await examineSecret(installation, tryOnSample);
+  const condition = await examineSecret(installation);
   switch (condition.kind) {
     case 'fits': {
       const { opened, sealed } = condition;
       const isRotating = sealed.length > 1;
-      const stored = await tryOnSample(
-        installation.database,
-        createKeyRing(opened.keys, () => 0),
-      );
-      const found = `number ${opened.secretId}, the one that the database was used with${describeExtent(stored)}`;
+      const found = `number ${opened.secretId}, the one that the database was used with`;
       return [
-        ...describeMisfits(stored),
         isRotating
           ? warning(
               'secret',
@@ -213,26 +206,6 @@ async function examineSecretHere(installation: Installation): Promise<Finding[]>
     }
     case 'unused':
       return [ok('secret', 'nothing was encrypted yet: the first start sets the secret')];
-    case 'not_taken_up': {
-      const { stored } = condition;
-      const { misfits } = stored.suppressions;
-      if (condition.problem !== null)
-        return [problem('secret', condition.problem, 'See "The secret" in docs/operating.md.')];
-      return misfits === 0
-        ? [
-            ok(
-              'secret',
-              `fits what is stored${describeExtent(stored)}; the next start tries it on everything, and stores that it is the secret of the database`,
-            ),
-          ]
-        : [
-            problem(
-              'secret',
-              `fits what is stored, but for ${atLeast(stored)}${misfits} ${wordFor(misfits, 'suppression that was', 'suppressions that were')} hashed under another one and ${wordFor(misfits, 'is', 'are')} not recognised`,
-              'The next start hashes them again, and stores that it is the secret of the database.',
-            ),
-          ];
-    }
     case 'lost':
     case 'wrong':
       return [problem('secret', condition.problem, 'Nothing starts before that, and no secret is made.')];
@@ -270,40 +243,6 @@ async function examinePushCredentials(installation: Installation): Promise<Findi
         ...told,
         problem('push keys', `${wordFor(more, 'so is', 'so are')} ${more} more`, 'Give them again as well.'),
       ];
-}
-
-/** Of what the words are true that stand before it. */
-function describeExtent({ isWhole, suppressions, domainKeys }: StoredUnderSecrets): string {
-  if (isWhole) return '';
-  const tried = suppressions.recognised + suppressions.misfits;
-  const opened = domainKeys.recognised + domainKeys.misfits;
-  return ` (tried on a sample of ${tried} ${wordFor(tried, 'suppression')} and ${opened} DKIM ${wordFor(opened, 'key')})`;
-}
-
-function atLeast({ isWhole }: StoredUnderSecrets): string {
-  return isWhole ? '' : 'at least ';
-}
-
-function describeMisfits(stored: StoredUnderSecrets): Finding[] {
-  const { suppressions, domainKeys } = stored;
-  const findings: Finding[] = [];
-  if (suppressions.misfits > 0)
-    findings.push(
-      problem(
-        'secret',
-        `${atLeast(stored)}${suppressions.misfits} ${wordFor(suppressions.misfits, 'suppression was', 'suppressions were')} hashed under another one and ${wordFor(suppressions.misfits, 'is', 'are')} not recognised`,
-        `Run "${programName()} secret adopt", which hashes them again.`,
-      ),
-    );
-  if (domainKeys.misfits > 0)
-    findings.push(
-      problem(
-        'secret',
-        `${atLeast(stored)}${domainKeys.misfits} DKIM ${wordFor(domainKeys.misfits, 'key was', 'keys were')} sealed under another one and cannot be opened`,
-        'Nothing is sent from their domains: delete these domains and register them again.',
-      ),
-    );
-  return findings;
 }
 
 async function examineVersion({ database }: Installation): Promise<Finding> {

@@ -100,46 +100,6 @@ async function openSigner(
   }
 }
 
-/** Larger holds more in memory, smaller takes more round trips. */
-const keyPairBatch = 500;
-
-/**
- * Reads the private keys that are stored, in batches and so many of these at most, and counts those that these secrets
- * open. `isWhole` is false if there may be more.
- */
-export async function countOpenDomainKeys(
-  connection: Connection,
-  secrets: Secrets,
-  batchesMax: number = Number.POSITIVE_INFINITY,
-): Promise<{ recognised: number; misfits: number; isWhole: boolean }> {
-  const census = { recognised: 0, misfits: 0 };
-  let afterId: string | null = null;
-  // Ends at the last id.
-  for (let batches = 0; batches < batchesMax; batches += 1) {
-    const batch: Awaited<ReturnType<typeof store.readKeyPairBatch>> = await store.readKeyPairBatch(
-      connection,
-      afterId,
-      keyPairBatch,
-    );
-    for (const sealed of batch) census[(await canOpen(secrets, sealed)) ? 'recognised' : 'misfits'] += 1;
-    afterId = batch.at(-1)?.id ?? null;
-    if (afterId === null || batch.length < keyPairBatch) return { ...census, isWhole: true };
-  }
-  return { ...census, isWhole: false };
-}
-
-async function canOpen(
-  secrets: Secrets,
-  sealed: { selector: string; privateKeySealed: Buffer },
-): Promise<boolean> {
-  try {
-    await openPrivateKey(secrets, sealed);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 export type VerificationOutcome =
   { kind: 'verified'; id: string; name: string } | { kind: 'invalid_name' } | { kind: 'taken'; by: string };
 

@@ -401,30 +401,6 @@ export async function findSendingDomains(
   }));
 }
 
-/** Of all organizations, by id, those after `afterId`. */
-export async function readKeyPairBatch(
-  connection: Connection,
-  afterId: string | null,
-  limit: number,
-): Promise<{ id: string; selector: string; privateKeySealed: Buffer }[]> {
-  const rows = await connection.rows(
-    unpreparedStatement<{ id: string; dkim_selector: string; dkim_private_key_sealed: Buffer }>(
-      `select id, dkim_selector, dkim_private_key_sealed
-       from domains
-       where dkim_selector is not null and dkim_private_key_sealed is not null
-         and ($1::uuid is null or id > $1)
-       order by id
-       limit $2`,
-    ),
-    [afterId, limit],
-  );
-  return rows.map((row) => ({
-    id: row.id,
-    selector: row.dkim_selector,
-    privateKeySealed: row.dkim_private_key_sealed,
-  }));
-}
-
 /** The organization that this domain is verified for; read off domains_verified_name. */
 export async function findVerifiedOwner(connection: Connection, name: string): Promise<string | null> {
   const [row] = await connection.rows(

@@ -19,15 +19,7 @@ export { asDatabaseProblem, DatabaseProblem } from './database-problem.ts';
 export { explainDataDirectory, findFilesElsewhere, whyElsewhere } from './data-directory.ts';
 export { describeFailure } from './failure.ts';
 export type { Foundation, Observers } from './foundation.ts';
-export {
-  examineSecret,
-  openSecrets,
-  secretsAtHand,
-  type StoredUnderSecrets,
-  tryOnSample,
-  tryOnWhatIsStored,
-  watchSecretKeys,
-} from './secret.ts';
+export { examineSecret, openSecrets, secretsAtHand, watchSecretKeys } from './secret.ts';
 export {
   generateSecret,
   makeSecretFile,

@@ -12,7 +12,8 @@ import { createResolver } from '../platform/dns/dns.ts';
 import { createIds } from '../platform/ids.ts';
 import { silentLog } from '../platform/log.ts';
 import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
-import { createSecrets, type Secrets } from '../platform/secrets.ts';
+import { readSealedKeys } from '../platform/secret-keys.ts';
+import type { Secrets } from '../platform/secrets.ts';
 import type { Foundation } from './foundation.ts';
 import { instanceHostsOf } from './opening.ts';
 import { openSecrets } from './secret.ts';
@@ -32,6 +33,7 @@ useTestDatabase({ isForEachTest: true }, (opened) => {
   database = opened.database;
 });
 beforeEach(async () => {
+  await database.rows(unpreparedStatement('truncate secret_keys'));
   directory = await mkdtemp(path.join(tmpdir(), 'postillion-secret-'));
 });
 afterEach(() => rm(directory, { recursive: true }));
@@ -94,19 +96,11 @@ test('a secret that was lost is not replaced by a new one', async () => {
   await openSecrets(foundation(kept));
 });
 
-test('nothing is taken up beside what is stored under another secret, whether its addresses are known or not', async () => {
-  const organizationId = await anOrganization();
-  await suppress(createSecrets(another), organizationId);
-  await expect(openSecrets(foundation(own))).rejects.toThrow('is not the secret of this database');
-  await expect(openSecrets(foundation(null))).rejects.toThrow('is missing, which holds the secret');
-  await database.rows(unpreparedStatement('update suppressions set address = null'));
-  await expect(openSecrets(foundation(own))).rejects.toThrow('Nothing stored can tell');
-  expect(await isSuppressed(createSecrets(another), organizationId)).toEqual([true]);
-});
-
-test('what was hashed under another secret beside one’s own is hashed anew, and recognised', async () => {
-  const organizationId = await anOrganization();
-  await suppress(createSecrets(own), organizationId, 'ben@example.com');
-  await suppress(createSecrets(another), organizationId);
-  expect(await isSuppressed(await openSecrets(foundation(own)), organizationId)).toEqual([true]);
+test('no new keys are made beside organizations whose keys are gone', async () => {
+  await openSecrets(foundation(own));
+  await anOrganization();
+  await database.rows(unpreparedStatement('truncate secret_keys'));
+  for (const secret of [own, another, null])
+    await expect(openSecrets(foundation(secret))).rejects.toThrow('none of the keys that belong to them');
+  expect(await readSealedKeys(database)).toEqual([]);
 });

@@ -48,7 +48,6 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   'secret list': ['secret list'],
   'secret rotate': ['secret rotate'],
   'secret retire': ['secret retire 1'],
-  'secret adopt': ['secret adopt'],
   migrate: ['migrate'],
   backup: ['backup postillion.backup', 'backup postillion.backup --programs /usr/lib/postgresql/17/bin'],
   restore: ['restore postillion.backup'],

@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import type { Finding } from '../doctor/doctor.ts';
-import { examineSecret, type Foundation, openSecrets, tryOnSample } from '../installation/installation.ts';
+import { examineSecret, type Foundation, openSecrets } from '../installation/installation.ts';
 import { readEnvironment } from '../config.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import type { BackupOptions } from './backup.ts';
@@ -119,7 +119,7 @@ export async function addOperatorCommands(program: Command, words: readonly stri
 async function runMigrate(foundation: Foundation): Promise<CommandOutcome> {
   const { database } = foundation;
   const applied = (await migrate(database)).map(({ name }) => name);
-  if ((await examineSecret(foundation, tryOnSample)).kind === 'unused') await openSecrets(foundation);
+  if ((await examineSecret(foundation)).kind === 'unused') await openSecrets(foundation);
   return done(
     { applied },
     applied.length === 0 ? 'The schema was up to date.' : `Applied ${applied.join(', ')}.`,

@@ -11,7 +11,6 @@ import {
   openFoundation,
   readSecretFile,
   secretFileOf,
-  tryOnSample,
   whileRestarting,
 } from '../installation/installation.ts';
 import { countQueued } from '../messages/messages.ts';
@@ -191,15 +190,15 @@ async function finish(foundation: Foundation, file: string): Promise<CommandOutc
   const { config, database, clock } = foundation;
   const applied = await whileRestarting(config, () => migrate(database));
   await createPartitions(database, now(clock), config.partitionSize);
-  const secret = await examineSecret(foundation, tryOnSample);
-  const isOpened = secret.kind === 'fits' || (secret.kind === 'not_taken_up' && secret.problem === null);
+  const secret = await examineSecret(foundation);
+  const isOpened = secret.kind === 'fits';
   const queued = await countQueued(database, queuedMax);
   const lines = [
     `${file} is restored${applied.length === 0 ? '' : `, and the schema brought up to date (${applied.length} ${wordFor(applied.length, 'migration')})`}.`,
     queued === 0
       ? 'Nothing waits to be sent.'
       : `${queued === queuedMax ? 'At least ' : ''}${queued} ${wordFor(queued, 'recipient or slice of a campaign waits', 'recipients or slices of campaigns wait')} to be sent, and may have been sent since the backup. Start "serve --role api" alone until you have decided about them; see "After a restore" in docs/operating.md.`,
-    ...('problem' in secret && secret.problem !== null ? [secret.problem] : []),
+    ...('problem' in secret ? [secret.problem] : []),
     `Run "${programName()} doctor".`,
   ];
   const json = { file, applied: applied.map(({ name }) => name), queued, secret_fits: isOpened };

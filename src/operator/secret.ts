@@ -1,15 +1,12 @@
 import type { Command } from 'commander';
 import { InvalidArgumentError } from 'commander';
-import { rehashSuppressions } from '../audience/audience.ts';
 import {
   type Foundation,
   generateSecret,
   type Installation,
-  openSecrets,
   replaceSecretFile,
   secretFileOf,
   secretsAtHand,
-  tryOnWhatIsStored,
 } from '../installation/installation.ts';
 import { now } from '../platform/clock.ts';
 import { unpreparedStatement } from '../platform/postgres/database.ts';
@@ -20,7 +17,6 @@ import {
   type RotationOutcome,
   rotateSecret,
 } from '../platform/secret-keys.ts';
-import { wordFor } from '../platform/wording.ts';
 import { addCommand, type CommandOutcome, formatTable, onFoundation, onInstallation } from './command.ts';
 import { programName } from '../platform/program-name.ts';
 
@@ -37,13 +33,6 @@ export function addSecretCommands(group: Command): void {
   addCommand(group, 'retire', 'End the validity of a secret, once every process has the other one.')
     .argument('<number>', `as "${programName()} secret list" shows it`, parseSecretId)
     .action(onInstallation(runSecretRetire));
-  addCommand(
-    group,
-    'adopt',
-    'Adopt the secret for data stored before keys were kept in the database, and hash suppressions again that belong to another secret.',
-  )
-    .option('--accept-losses', 'continue even if some stored data cannot be read or recognised any more')
-    .action(onFoundation(runSecretAdopt, { schema: 'current', isLong: true }));
 }
 
 function parseSecretId(text: string): number {
@@ -173,27 +162,6 @@ async function runSecretRetire(
         `Secret ${secretId} is the one that was given to this command. Run it with the other one, which then stays.`,
       );
   }
-}
-
-async function runSecretAdopt(
-  foundation: Foundation,
-  options: { acceptLosses?: boolean },
-): Promise<CommandOutcome> {
-  const { database } = foundation;
-  const secrets = await openSecrets(foundation, { acceptsLosses: options.acceptLosses === true });
-  // Also where the secret was taken up before.
-  const before = await tryOnWhatIsStored(database, secrets);
-  if (before.suppressions.misfits > 0)
-    await database.transaction((transaction) => rehashSuppressions(transaction, secrets));
-  const { suppressions, domainKeys } = await tryOnWhatIsStored(database, secrets);
-  return {
-    kind: 'done',
-    json: {
-      suppressions: { recognised: suppressions.recognised, erased: suppressions.erased },
-      dkim_keys: { open: domainKeys.recognised, lost: domainKeys.misfits },
-    },
-    text: `The secret is that of this database. It recognises ${suppressions.recognised} ${wordFor(suppressions.recognised, 'suppression')}; for ${suppressions.erased} more this cannot be tested, since ${wordFor(suppressions.erased, 'its address was', 'their addresses were')} erased. It opens ${domainKeys.recognised} DKIM ${wordFor(domainKeys.recognised, 'key')}, and ${domainKeys.misfits} ${wordFor(domainKeys.misfits, 'is', 'are')} lost.`,
-  };
 }
 
 function describeRefusal(outcome: Exclude<RotationOutcome, { kind: 'rotated' }>): string {

@@ -1,4 +1,4 @@
-import { afterEach, expect, test } from 'vitest';
+import { beforeEach, expect, test } from 'vitest';
 import { useTestDatabase } from '../../test/support/test-database.ts';
 import { type Database, type Transaction, unpreparedStatement } from './postgres/database.ts';
 import {
@@ -10,7 +10,6 @@ import {
   rotateSecret,
   takeUpSecret,
 } from './secret-keys.ts';
-import { deriveDataKey } from './secrets.ts';
 
 const [one, two, three] = ['one', 'two', 'three'].map((name) => name.padEnd(40, '.')) as [
   string,
@@ -24,7 +23,7 @@ let database: Database;
 useTestDatabase({ connectionsMax: 8 }, (opened) => {
   database = opened.database;
 });
-afterEach(() => database.rows(unpreparedStatement('truncate secret_keys')));
+beforeEach(() => database.rows(unpreparedStatement('truncate secret_keys')));
 
 const takeUp = (secret: string, bytes = newDataKeyBytes()) =>
   database.transaction((transaction) => takeUpSecret(transaction, { secret, bytes, at }));
@@ -37,7 +36,7 @@ const keysOf = async (secret: string) =>
   (await open(secret))?.keys.map(({ id, bytes }) => `${id} ${bytes.toString('hex')}`);
 
 test('the secret that was taken up opens the key, and any other opens nothing', async () => {
-  const bytes = deriveDataKey(one);
+  const bytes = newDataKeyBytes();
   await takeUp(one, bytes);
   expect(await open(one)).toMatchObject({ secretId: 1, keys: [{ id: 1, bytes }] });
   expect(await open(two)).toBeNull();

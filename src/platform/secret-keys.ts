@@ -12,8 +12,7 @@ import { wakeOnce } from './queue/wake.ts';
  * A secret has an id, too: the same keys may be sealed under two secrets for a while.
  *
  * - **Taking up**: the first process on a database seals key 1 under its secret. Of two with different secrets one
- *   does; the other finds rows that its secret does not open. An installation from before there were keys has its
- *   stored things under what was derived from its secret: that becomes its key 1.
+ *   does; the other finds rows that its secret does not open.
  * - **Rotating** seals all keys under a new secret as well, and adds a key, under both. Nodes that have the old secret
  *   and nodes that have the new one find the same keys. The new key is used for nothing new for `keyRestMs`; until
  *   then every node has learned to read it.
@@ -98,18 +97,15 @@ function openAll(seal: SecretSeal, { keys }: SealedKeys): DataKey[] | null {
 
 /**
  * Makes `bytes` the first key, sealed under the secret, unless the database has keys already, and returns what it has
- * afterwards. `prepare` is called before, under the lock, if there are none. The caller's transaction has nothing
- * before it.
+ * afterwards. The caller's transaction has nothing before it.
  */
 export async function takeUpSecret(
   transaction: Transaction,
   taking: { secret: string; bytes: Buffer; at: Date },
-  prepare: () => Promise<void> = () => Promise.resolve(),
 ): Promise<SealedKeys[]> {
   await lock(transaction);
   const present = await readSealedKeys(transaction);
   if (present.length > 0) return present;
-  await prepare();
   const key = { id: 1, bytes: taking.bytes, usableFromMs: taking.at.getTime() };
   await insertKeys(transaction, { secretId: 1, secret: taking.secret, keys: [key] }, taking.at);
   return readSealedKeys(transaction);

@@ -77,7 +77,7 @@ const second: DataKey = { id: 2, bytes: randomBytes(dataKeyBytes), usableFromMs:
 const third: DataKey = { id: 3, bytes: randomBytes(dataKeyBytes), usableFromMs: 2_000 };
 const isSignature = (expected: Buffer) => (signature: Buffer) => isEqualDigest(signature, expected);
 
-test('what was sealed and signed before keys had ids is read by the first key, and the other way round', () => {
+test('what is sealed and signed under a text is read by the key that is derived from it, and the other way round', () => {
   const ring = createKeyRing([first], () => 0);
   expect(ring.decrypt(secrets.encrypt(Buffer.from('old'), 'c'), 'c').toString()).toBe('old');
   expect(secrets.decrypt(ring.encrypt(Buffer.from('new'), 'c'), 'c').toString()).toBe('new');

@@ -166,15 +166,12 @@ export function createKeyRing(
   };
 }
 
-/** Secrets of the one key that is derived from a secret, as installations had before keys had ids. */
+/** Secrets of one key that is derived from a text: for what needs secrets and has no installation. */
 export function createSecrets(secret: string): Secrets {
   return createKeyRing([{ id: 1, bytes: deriveDataKey(secret), usableFromMs: 0 }], () => 0);
 }
 
-/**
- * The key that installations derived from their secret (HKDF, RFC 5869) before keys were random. Throws for a secret
- * that can be guessed.
- */
+/** A key that is derived from a text (HKDF, RFC 5869). Throws for one that can be guessed. */
 export function deriveDataKey(secret: string): Buffer {
   return Buffer.concat([
     deriveKey(secret, 'encryption at rest', dataKeyBytes / 2),

@@ -22,8 +22,8 @@ import {
 } from '../../src/platform/postgres/database.ts';
 import { startEmbeddedPostgres } from '../../src/platform/postgres/embedded.ts';
 import { migrate } from '../../src/platform/postgres/migrate.ts';
-import { createSecrets } from '../../src/platform/secrets.ts';
 import { stopPostgres } from '../support/stopped-postgres.ts';
+import { takeUpTestSecret } from '../support/taken-up-secret.ts';
 import { addSender, approveSender, type SenderTools } from '../../src/senders/senders.ts';
 import { mountSmallDisk, type SmallDisk } from './disk.ts';
 import { chaosEvent } from './load.ts';
@@ -102,7 +102,7 @@ export async function createInstallation(
   const database = openDatabase({ address: postgres.connection, connectionsMax: 4 });
   await migrate(database);
 
-  const secrets = createSecrets(secret);
+  const secrets = await takeUpTestSecret(database, secret);
   const tools = { database, clock: systemClock, newId: createIds(systemClock), secrets };
   const suppressed = Array.from({ length: suppressedCount }, (_none, index) => `gone-${index}@example.com`);
   const senders: Sender[] = [];

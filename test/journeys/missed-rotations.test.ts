@@ -54,6 +54,7 @@ beforeAll(async () => {
   server = await startTestServer({ clock, secrets: ring });
   const { database } = server.installation;
   const at = () => new Date(clock.nowMs());
+  await rowsOf(server, 'truncate secret_keys');
   await database.transaction((transaction) =>
     takeUpSecret(transaction, { secret: secrets[0], bytes: first.bytes, at: new Date(0) }),
   );

@@ -106,6 +106,7 @@ beforeAll(async () => {
   server = await startTestServer({ clock, publicUrl: 'https://mail.postillion.test', secrets: oldRing });
   const { installation, organizationId } = server;
   const { database } = installation;
+  await rowsOf(server, 'truncate secret_keys');
   await database.transaction((transaction) =>
     takeUpSecret(transaction, { secret: oldSecret, bytes: first, at: new Date(0) }),
   );

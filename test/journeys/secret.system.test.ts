@@ -6,8 +6,7 @@ import { chmod, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:f
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createApiKey, createOrganization } from '../../src/accounts/accounts.ts';
-import { addSuppressions, findSuppressed } from '../../src/audience/audience.ts';
-import { sandboxDomain, verifyByOperator } from '../../src/domains/domains.ts';
+import { addSuppressions } from '../../src/audience/audience.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import {
@@ -20,9 +19,10 @@ import { addSender, approveSender } from '../../src/senders/senders.ts';
 import { eventually } from '../support/email-journey.ts';
 import { databasesDirectory } from '../support/temporary-directory.ts';
 import { type Ended, servedUrl, type Settings, usePrograms } from '../support/programs.ts';
+import { testSecret } from '../support/taken-up-secret.ts';
 import { databaseUrlOf, useTestDatabase } from '../support/test-database.ts';
 
-const own = 'the secret of this database, and of nothing else';
+const own = testSecret;
 const another = 'another secret, as somebody might set by mistake';
 const number = '+4915112345678';
 
@@ -82,7 +82,7 @@ function sentencesIn(errors: string): string[] {
   return errors.split('\n').filter((line) => line !== '' && !line.startsWith('{'));
 }
 
-/** An organization with a key, whose number has opted out, from before secrets were checked. */
+/** An organization with a key, whose number has opted out. */
 async function createOptedOut(): Promise<{ org: string; key: string }> {
   const tools = { database, clock: systemClock, newId: createIds(systemClock), secrets: createSecrets(own) };
   const { id: organizationId } = await createOrganization(tools, 'Acme');
@@ -143,129 +143,8 @@ test('beside another secret nothing starts and nothing is sent, in whatever role
   expect(migration.exitCode, 'which needs no secret').toBe(0);
 });
 
-test('an installation from before secrets were checked starts with its own one only, and keeps its opt-outs', async () => {
-  const { org } = await createOptedOut();
-  expect((await serve(withSecret(another))).exitCode, 'told by a suppression').toBe(1);
-  const tools = { database, clock: systemClock, newId: createIds(systemClock), secrets: createSecrets(own) };
-  await verifyByOperator(tools, { organizationId: org, name: sandboxDomain });
-  await database.rows(unpreparedStatement('update suppressions set address = null'));
-  expect((await serve(withSecret(another))).exitCode, 'told by the key of a domain').toBe(1);
-
-  expect(await suppression(withSecret(own), 'show', org)).toMatchObject({ suppressed: true });
-  expect((await run(withSecret(own), 'doctor')).output).toMatch(/^ok +secret +number 1/m);
-  await database.rows(unpreparedStatement('delete from suppressions'));
-  await database.rows(unpreparedStatement('delete from domains'));
-  expect((await serve(withSecret(another))).exitCode, 'told although nothing is stored').toBe(1);
-});
-
-/** Under a secret, without a process; each address is of its own. */
-async function suppressUnder(
-  secret: string,
-  organizationId: string,
-  reason: 'unsubscribe' | 'complaint' | 'operator',
-  addresses: readonly string[],
-): Promise<void> {
-  const tools = { clock: systemClock, secrets: createSecrets(secret) };
-  const rows = addresses.map((address) => ({ organizationId, address, reason }));
-  await addSuppressions(database, tools, 'email', rows);
-}
-
-const isSuppressed = async (organizationId: string, addresses: readonly string[]) => {
-  const tools = { clock: systemClock, secrets: createSecrets(own) };
-  const wanted = addresses.map((address) => ({ organizationId, address }));
-  const found = await findSuppressed(database, tools, 'email', wanted);
-  return addresses.map((_address, index) => found.has(index));
-};
-
-const suppressionRows = () =>
-  database.rows(
-    unpreparedStatement<{ address: string | null; reason: string; opted_out_at: Date | null }>(
-      "select address, reason, opted_out_at from suppressions where channel = 'email' order by address, organization_id",
-    ),
-  );
-
-test('opt-outs from a time under another secret are recognised after the first start, every one of them', async () => {
-  const { org } = await createOptedOut();
-  const { org: second } = await createOptedOut();
-  const many = Array.from({ length: 2_300 }, (_, index) => `optout${index}@example.com`);
-  await suppressUnder(another, org, 'unsubscribe', many);
-  await suppressUnder(another, second, 'complaint', ['optout3@example.com']);
-  // Under both, with different facts.
-  const both = ['both1@example.com', 'both2@example.com', 'both3@example.com'] as const;
-  await suppressUnder(own, org, 'unsubscribe', [both[0], both[2]]);
-  await suppressUnder(another, org, 'complaint', [both[0]]);
-  await suppressUnder(own, org, 'operator', [both[1]]);
-  await suppressUnder(another, org, 'unsubscribe', [both[1], both[2]]);
-  await suppressUnder('a third one'.padEnd(40, '.'), org, 'operator', [both[2]]);
-  expect(await isSuppressed(org, ['optout3@example.com'])).toEqual([false]);
-  const doctor = await run(withSecret(own), 'doctor');
-  expect(doctor.output).toMatch(
-    /^problem +secret +fits what is stored, but for at least \d{3,4} suppressions/m,
-  );
-
-  expect((await serve(withSecret(own), 'api')).exitCode).toBeNull();
-  expect((await isSuppressed(org, [...many, ...both])).filter((is) => !is)).toEqual([]);
-  expect(await isSuppressed(second, ['optout3@example.com', 'optout4@example.com'])).toEqual([true, false]);
-  const rows = await suppressionRows();
-  expect(rows).toHaveLength(2_300 + 1 + both.length);
-  expect(rows.slice(0, 3)).toEqual([
-    { address: both[0], reason: 'complaint', opted_out_at: expect.any(Date) as Date },
-    { address: both[1], reason: 'operator', opted_out_at: expect.any(Date) as Date },
-    { address: both[2], reason: 'operator', opted_out_at: expect.any(Date) as Date },
-  ]);
-  expect((await run(withSecret(own), 'doctor')).output).toMatch(
-    /^ok +secret +number 1, .* \(tried on a sample of 1\d{3} suppressions and \d DKIM keys?\)$/m,
-  );
-});
-
-test('what another secret has taken with it is lost only if the operator says so, and doctor goes on to say it', async () => {
-  const { org } = await createOptedOut();
-  await suppressUnder(another, org, 'unsubscribe', ['known@example.com', 'erased@example.com']);
-  await database.rows(
-    unpreparedStatement("update suppressions set address = null where address = 'erased@example.com'"),
-  );
-  const refused = await serve(withSecret(own), 'api');
-  expect(refused.exitCode).toBe(1);
-  expect(sentencesIn(refused.errors)).toEqual([
-    expect.stringMatching(/1 suppression whose address is known.* 0 DKIM keys.* 1 suppression of erased/),
-  ]);
-  await database.rows(unpreparedStatement('delete from suppressions where address is null'));
-  const tools = {
-    database,
-    clock: systemClock,
-    newId: createIds(systemClock),
-    secrets: createSecrets(another),
-  };
-  await verifyByOperator(tools, { organizationId: org, name: sandboxDomain });
-  const command = await run(withSecret(own), 'secret', 'adopt');
-  expect(command).toMatchObject({ exitCode: 1, output: '' });
-  expect(command.errors).toMatch(/1 DKIM key, which cannot be opened/);
-  expect((await run(withSecret(own), 'doctor')).output).toMatch(/^problem +secret +Part of what is stored/m);
-  expect(await isSuppressed(org, ['known@example.com']), 'what is refused changes nothing').toEqual([false]);
-
-  expect(await runJson(withSecret(own), 'secret', 'adopt', '--accept-losses')).toEqual({
-    suppressions: { recognised: 2, erased: 0 },
-    dkim_keys: { open: 0, lost: 1 },
-  });
-  expect(await isSuppressed(org, ['known@example.com'])).toEqual([true]);
-  expect((await serve(withSecret(own), 'api')).exitCode).toBeNull();
-  expect((await run(withSecret(own), 'doctor')).output).toMatch(/^problem +secret +1 DKIM key was/m);
-});
-
-test('where every suppressed address is erased no secret can be recognised, and none is adopted by itself', async () => {
-  await createOptedOut();
-  await database.rows(unpreparedStatement('update suppressions set address = null'));
-  for (const secret of [own, another]) {
-    const refused = await serve(withSecret(secret), 'api');
-    expect(refused.exitCode).toBe(1);
-    expect(sentencesIn(refused.errors)).toEqual([expect.stringMatching(/^Nothing stored can tell/)]);
-  }
-  expect((await run(withSecret(own), 'secret', 'adopt', '--accept-losses')).exitCode).toBe(0);
-  expect((await serve(withSecret(own), 'api')).exitCode).toBeNull();
-  expect((await serve(withSecret(another), 'api')).exitCode).toBe(1);
-});
-
 test('of two nodes that start on a fresh database with different secrets one serves, and the other refuses', async () => {
+  await database.rows(unpreparedStatement('truncate secret_keys'));
   const started = await Promise.all([serve(withSecret(own), 'api'), serve(withSecret(another), 'api')]);
   expect(started.map(({ exitCode }) => exitCode).sort()).toEqual([1, null]);
   const refused = started.find(({ exitCode }) => exitCode === 1)!;

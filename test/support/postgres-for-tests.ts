@@ -14,6 +14,7 @@ import { admitServingUser, servingUser } from '../../src/platform/postgres/servi
 import { databasesDirectories, databasesDirectory } from './temporary-directory.ts';
 import { keepErasedContacts } from './erased-contacts.ts';
 import { plantNeighbour } from './neighbour.ts';
+import { takeUpTestSecret } from './taken-up-secret.ts';
 import { addressOf, clientConfigOf, sharedTemplateName, templateName } from './test-database.ts';
 
 declare module 'vitest' {
@@ -78,6 +79,7 @@ async function createTemplate(server: DatabaseAddress): Promise<void> {
   await prepare(addressOf(server, templateName), async (database) => {
     await migrate(database);
     await admitServingUser(database);
+    await takeUpTestSecret(database);
   });
   // The embedded PostgreSQL of the tests asks for none.
   if ('url' in server) await runOn(server, `alter role ${servingUser} password '${servingUser}'`);
