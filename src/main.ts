@@ -2,6 +2,7 @@ import { Command, Option } from 'commander';
 import { DatabaseProblem, describeFailure } from './installation/installation.ts';
 import { ConfigError, readConfig, readEnvironment, readVersion } from './config.ts';
 import { DatabaseUnavailableError } from './platform/postgres/database.ts';
+import { ForeignSchemaError } from './platform/postgres/migrate.ts';
 import { addOperatorCommands } from './operator/operator.ts';
 import type { Role } from './roles/serve.ts';
 
@@ -52,6 +53,10 @@ function describe(cause: unknown): string {
   if (cause instanceof DatabaseProblem || cause instanceof DatabaseUnavailableError)
     return describeFailure(cause);
   if (!(cause instanceof Error)) return String(cause);
-  const isKnown = cause instanceof ConfigError || cause.name === 'ProcessFailure' || 'code' in cause;
+  const isKnown =
+    cause instanceof ConfigError ||
+    cause instanceof ForeignSchemaError ||
+    cause.name === 'ProcessFailure' ||
+    'code' in cause;
   return isKnown ? cause.message : (cause.stack ?? cause.message);
 }

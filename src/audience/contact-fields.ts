@@ -4,7 +4,7 @@ import type { SendingChannel } from '../channels/channel.ts';
  * The fields of a contact, each described once. Requests and answers, statements, imports and exports, conditions of
  * segments and placeholders are made from this table, in its order.
  *
- * A field is a text or null, and its column has its name. A new one takes an entry here, a migration for the column,
+ * A field is a text or null, and its column has its name. A new one takes an entry here, a column in the schema,
  * and its names in docs/import.md and docs/audience.md; test/journeys/contact-fields.test.ts takes every field through
  * everything that knows of fields.
  */

@@ -311,13 +311,15 @@ test('a campaign goes to everybody in its sets and not in the excluded ones, eac
   await makeContact({ email: 'gone@example.com' }, [news]);
   await makeContact({}, []);
   await run(
-    `insert into suppressions values ($1, 'email', sha256('gone'), 'gone@example.com', 'complaint', now())`,
+    `insert into suppressions (organization_id, channel, address_hash, address, reason, created_at)
+     values ($1, 'email', sha256('gone'), 'gone@example.com', 'complaint', now())`,
     [organizationId],
   );
 
   // Somebody else's word on the same address.
   await run(
-    `insert into suppressions values ($1, 'email', sha256('bob'), 'bob@example.com', 'complaint', now())`,
+    `insert into suppressions (organization_id, channel, address_hash, address, reason, created_at)
+     values ($1, 'email', sha256('bob'), 'bob@example.com', 'complaint', now())`,
     [newId()],
   );
 

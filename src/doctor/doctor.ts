@@ -32,7 +32,7 @@ import { findsNoSpace, openDatabase, sqlState } from '../platform/postgres/datab
 import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineServingRoles, findUserKind } from '../platform/postgres/serving-role.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
-import { pendingMigrations } from '../platform/postgres/migrate.ts';
+import { ForeignSchemaError, pendingMigrations } from '../platform/postgres/migrate.ts';
 import { examineChatAppAccounts } from './chat-app.ts';
 import { examineAddressChecks, examineBounces, examineDirectDelivery } from './delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
@@ -92,6 +92,8 @@ export async function examine(
   // Providers are only asked whether they are there, for which no secret is needed: one that fits nothing will do.
   const installation: Installation = { ...foundation, secrets: createSecrets(generateSecret()) };
   try {
+    const foreign = await findForeignSchema(installation);
+    if (foreign !== null) return [...findings, foreign];
     findings.push(
       ...(await examineDatabase(installation)),
       await examineEmailProvider(installation),
@@ -274,6 +276,17 @@ async function examineDurability({ database }: Installation): Promise<Finding[]>
       `Set ${setting} = on in postgresql.conf and reload it.`,
     ),
   );
+}
+
+/** Null where it is none, and where that cannot be told, of which the other findings speak. */
+async function findForeignSchema({ database }: Installation): Promise<Finding | null> {
+  try {
+    await pendingMigrations(database);
+  } catch (cause) {
+    if (cause instanceof ForeignSchemaError)
+      return problem('schema', cause.message, 'Nothing else was examined.');
+  }
+  return null;
 }
 
 /** Where there is no schema yet, neither the wall nor partitions can be missing. */
@@ -505,7 +518,7 @@ async function tryToExamine(
   }
 }
 
-/** A table or a column that a migration makes. */
+/** A table or a column that a pending migration makes. */
 function isMissing(cause: unknown): boolean {
   return ['42P01', '42703'].includes(sqlState(cause) ?? '');
 }

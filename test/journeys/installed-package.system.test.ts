@@ -70,7 +70,7 @@ test('the package holds what is run and what an operator reads, and nothing else
     (name) =>
       !/^dist\/([\w-]+\/)*[\w-]+\.(js|js\.map|css|html)$/.test(name) &&
       !/^gallery\/[\w-]+\/(template\.(json|html|txt)|thumbnail\.webp)$/.test(name) &&
-      !/^migrations\/\d{4}[\w-]+\.sql$/.test(name) &&
+      !/^schema\/\d{4}[\w-]+\.sql$/.test(name) &&
       !/^docs\/[\w-]+\.md$/.test(name),
   );
   expect(rest.sort()).toEqual([
@@ -99,7 +99,7 @@ test('the package holds what is run and what an operator reads, and nothing else
     'packaging/prometheus/alerts.yml',
   ]);
   const count = (prefix: string) => names.filter((name) => name.startsWith(prefix)).length;
-  expect(count('migrations/')).toBe((await readdir(path.join(checkout, 'migrations'))).length);
+  expect(count('schema/')).toBe((await readdir(path.join(checkout, 'schema'))).length);
   const templates = await readdir(path.join(checkout, 'gallery'), { withFileTypes: true });
   expect(count('gallery/')).toBe(1 + 4 * templates.filter((entry) => entry.isDirectory()).length);
   expect(packed.size).toBeLessThan(4_000_000);

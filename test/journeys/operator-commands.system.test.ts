@@ -261,6 +261,39 @@ test('a database that lacks migrations is left as it is, until migrate is asked 
   }
 });
 
+test('a database with a schema from before the first release is refused in one sentence, and left as it is', async () => {
+  const before = await createTestDatabase();
+  const old = openDatabase({ address: before.address, connectionsMax: 1 });
+  try {
+    await old.rows(
+      unpreparedStatement("update schema_migrations set name = '0001-foundation' where version = 1"),
+    );
+    const settings = { ...own, DATABASE_URL: databaseUrlOf(before.address) };
+    const sentence =
+      /^The database has a schema from before the first release \(0001-foundation instead of 0001-platform\), which nothing brings up to date: begin with a new database, or another data directory\.\n$/;
+    for (const words of [['serve'], ['migrate'], ['org', 'list'], ['org', 'create', '--name', 'New']]) {
+      const { exitCode, errors } = await run({ PORT: '0', ...settings }, ...words);
+      const sentences = errors.split('\n').filter((line) => !line.startsWith('{'));
+      expect([words, exitCode, sentences.join('\n')]).toEqual([
+        words,
+        1,
+        expect.stringMatching(sentence) as string,
+      ]);
+    }
+    const doctor = await run(settings, 'doctor');
+    expect(doctor).toMatchObject({
+      exitCode: 1,
+      output: expect.stringMatching(/^problem +schema +The database has a schema from before/m) as string,
+    });
+    expect(
+      await old.rows(unpreparedStatement("select from organizations where name in ('New', 'First')")),
+    ).toEqual([]);
+  } finally {
+    await old.close();
+    await before.drop();
+  }
+});
+
 test('a command that only reads makes nothing where there is no installation', async () => {
   const folder = await mkdtemp(path.join(os.tmpdir(), 'postillion-nothing-'));
   try {

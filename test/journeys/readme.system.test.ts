@@ -12,7 +12,7 @@ const checkout = path.resolve(import.meta.dirname, '../..');
 /** What a clone has, but for tests and generated pages. */
 const cloned = [
   ...['README.md', 'package.json', 'package-lock.json', 'tsconfig.json', 'openapi.json', '.env.example'],
-  ...['bin', 'src', 'clients', 'tools', 'migrations', 'gallery', 'examples', 'docs/api-examples.json'],
+  ...['bin', 'src', 'clients', 'tools', 'schema', 'gallery', 'examples', 'docs/api-examples.json'],
 ];
 
 let clone: string;

@@ -1,8 +1,11 @@
-import { expect, test } from 'vitest';
+import { cp, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, expect, test } from 'vitest';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { type Database, openDatabase, unpreparedStatement, type DatabaseAddress } from './database.ts';
-import { migrate, pendingMigrations } from './migrate.ts';
+import { ForeignSchemaError, migrate, pendingMigrations } from './migrate.ts';
 import { examineTenantWall } from './tenant-wall.ts';
 
 let address: DatabaseAddress;
@@ -64,24 +67,6 @@ test('the wall stands by migrations alone, and requests may read their organizat
   expect(await examineTenantWall(database)).toEqual({ kind: 'standing' });
 });
 
-test('what a node from before migration 55 grants again is taken back by the next start', async () => {
-  const mayChange = async () => {
-    const [row] = await database.rows(
-      unpreparedStatement<{ may: boolean }>(
-        `select has_table_privilege('postillion_tenant', 'organizations', 'update') as may`,
-      ),
-    );
-    return row?.may;
-  };
-  await database.rows(
-    unpreparedStatement('grant insert, update, delete on organizations to postillion_tenant'),
-  );
-  expect(await mayChange()).toBe(true);
-  await migrate(database);
-  expect(await mayChange()).toBe(false);
-  expect(await examineTenantWall(database)).toEqual({ kind: 'standing' });
-});
-
 test('nodes that find the wall fallen at once mend it together', async () => {
   const fall = 'revoke all on all tables in schema public from postillion_tenant';
   await database.rows(unpreparedStatement(fall));
@@ -112,19 +97,56 @@ test('a migration that fails changes nothing, and is tried again', async () => {
   expect(await pendingMigrations(database)).toEqual([]);
 });
 
-/** Applied by hand: as if the last release had not known it. */
-async function forgetPartitionsByKey(): Promise<void> {
-  await database.rows(unpreparedStatement('delete from schema_migrations where version = 22'));
-  await database.rows(unpreparedStatement('drop procedure create_month_partition'));
+/** This schema with one more change, as a later release has it; `change` is its SQL. */
+async function laterRelease(change: string): Promise<string> {
+  const directory = await mkdtemp(path.join(tmpdir(), 'postillion-schema-'));
+  made.push(directory);
+  await cp('schema', directory, { recursive: true });
+  await writeFile(path.join(directory, `${laterName}.sql`), change);
+  return directory;
 }
+const later = 900;
+const laterName = `0${later}-later`;
+const made: string[] = [];
+afterEach(async () => {
+  await database.rows(unpreparedStatement(`delete from schema_migrations where version = ${later}`));
+  await database.rows(unpreparedStatement('drop table if exists brought_later'));
+  for (const directory of made.splice(0)) await rm(directory, { recursive: true });
+});
+
+test('what a later release brings is added to what is there, once, and an earlier one goes on beside it', async () => {
+  const directory = await laterRelease('create table brought_later (n integer)');
+  expect(await pendingMigrations(database, directory)).toMatchObject([{ version: later, name: laterName }]);
+  expect(await migrate(database, { directory })).toMatchObject([{ version: later }]);
+  await database.rows(unpreparedStatement('insert into brought_later values (1)'));
+  expect(await migrate(database, { directory })).toEqual([]);
+  expect([await pendingMigrations(database), await migrate(database)]).toEqual([[], []]);
+});
+
+test('a database whose schema is none of this program’s history is refused, and left as it is', async () => {
+  const name = (await readdir('schema')).sort()[1]!.replace('.sql', '');
+  const call = (from: string, to: string) =>
+    database.rows(unpreparedStatement('update schema_migrations set name = $2 where name = $1'), [from, to]);
+  const directory = await laterRelease('create table brought_later (n integer)');
+  await call(name, '0002-of-old');
+  const refusal = new ForeignSchemaError(
+    `The database has a schema from before the first release (0002-of-old instead of ${name}), which nothing brings up to date: begin with a new database, or another data directory.`,
+  );
+  await expect(migrate(database, { directory })).rejects.toEqual(refusal);
+  await expect(pendingMigrations(database)).rejects.toEqual(refusal);
+  await call('0002-of-old', name);
+  expect(await pendingMigrations(database, directory)).toMatchObject([{ version: later }]);
+});
+
+const locking = 'alter table recipients add column brought_later integer';
 
 test('a migration whose tables are being read waits for them, in tries between which no other statement is held up', async () => {
-  await forgetPartitionsByKey();
+  const directory = await laterRelease(`lock table messages, recipients; ${locking}`);
   const clock = createManualClock();
   const reader = openDatabase({ address: address, connectionsMax: 2 });
   const { applied } = await reader.transaction(async (reading) => {
     await reading.rows(unpreparedStatement('lock table recipients in access share mode'));
-    const migrated = migrate(database, clock).then(
+    const migrated = migrate(database, { clock, directory }).then(
       (migrations) => migrations,
       (cause: unknown) => cause,
     );
@@ -134,12 +156,13 @@ test('a migration whose tables are being read waits for them, in tries between w
     return { applied: migrated };
   });
   clock.advance(3_000);
-  expect(await applied).toMatchObject([{ version: 22 }]);
+  expect(await applied).toMatchObject([{ version: later }]);
+  await database.rows(unpreparedStatement('alter table recipients drop column brought_later'));
   await reader.close();
 });
 
 test('a migration that gets no lock for two minutes says which it is and who is in the way', async () => {
-  await forgetPartitionsByKey();
+  const directory = await laterRelease(locking);
   const clock = createManualClock();
   const backup = openDatabase({
     address: address,
@@ -148,15 +171,16 @@ test('a migration that gets no lock for two minutes says which it is and who is 
   });
   await backup.transaction(async (reading) => {
     await reading.rows(unpreparedStatement('lock table recipients in access share mode'));
-    const failed = migrate(database, clock).catch((cause: unknown) => cause);
+    const failed = migrate(database, { clock, directory }).catch((cause: unknown) => cause);
     await Promise.race([clock.whenWaiting(1), failed]);
     clock.advance(120_000);
     expect(await failed).toMatchObject({
       message: expect.stringMatching(
-        /^Migration 0022-partitions-by-key waits for a lock .*process \d+ \(nightly backup\)/,
+        /^Migration 0900-later waits for a lock .*process \d+ \(nightly backup\)/,
       ) as unknown,
     });
   });
   await backup.close();
-  expect(await migrate(database)).toMatchObject([{ version: 22 }]);
+  expect(await migrate(database, { directory })).toMatchObject([{ version: later }]);
+  await database.rows(unpreparedStatement('alter table recipients drop column brought_later'));
 });

@@ -9,10 +9,14 @@ import {
   unpreparedStatement,
 } from './database.ts';
 import { examineServingRoles, mendServingRoles } from './serving-role.ts';
-import { examineTenantWall, isWallTooOpen, mendTenantWall } from './tenant-wall.ts';
+import { examineTenantWall, mendTenantWall } from './tenant-wall.ts';
 
-/** `migrations/` at the project's root: the same distance from `src/` and from `dist/`. */
-const migrationsDirectory = path.resolve(import.meta.dirname, '../../../migrations');
+/**
+ * `schema/` at the project's root: the same distance from `src/` and from `dist/`. Its files make the schema room by room,
+ * in the order of their numbers. From the first release on, what is released stays as it is, and each change is one more
+ * file, with the next number; until then a change edits these files, and begins with a new database.
+ */
+const schemaDirectory = path.resolve(import.meta.dirname, '../../../schema');
 
 /** Any constant: the process that holds this lock is migrating the database. */
 const migrationLock = 7_405_212_001;
@@ -29,17 +33,31 @@ const lockWaitMaxMs = 120_000;
 
 export type Migration = { version: number; name: string; file: string };
 
+/** The schema of the database is none of this program's history: nothing brings it up to date. Its message is a sentence. */
+export class ForeignSchemaError extends Error {
+  override readonly name = 'ForeignSchemaError';
+}
+
+export type MigrationOptions = {
+  clock?: Clock;
+  /** With other files in tests. */
+  directory?: string;
+};
+
 /**
  * Brings the schema up to date and returns what was applied. Several nodes may call it at once: one does the
  * work, the others wait for it. Each migration is a transaction of its own and is never run twice. What a restore into
  * another cluster has left out of the second wall, and what the user that serves requests lacks or has too much, is mended
- * as well, as far as the user may. A lock that others hold is
- * tried for again and again for two minutes; then an error says who is in the way.
+ * as well, as far as the user may. A lock that others hold is tried for again and again for two minutes; then an error says
+ * who is in the way. Throws as `pendingMigrations` does.
  */
-export async function migrate(database: Database, clock: Clock = systemClock): Promise<Migration[]> {
+export async function migrate(
+  database: Database,
+  { clock = systemClock, directory = schemaDirectory }: MigrationOptions = {},
+): Promise<Migration[]> {
   const applied: Migration[] = [];
   // Looked at first without a lock: nearly every start finds nothing to do, and should not pay for finding it.
-  for (const migration of await pendingMigrations(database)) {
+  for (const migration of await pendingMigrations(database, directory)) {
     const text = await readFile(migration.file, 'utf8');
     const isNew = await apply(database, migration, text, clock);
     if (isNew) applied.push(migration);
@@ -47,11 +65,11 @@ export async function migrate(database: Database, clock: Clock = systemClock): P
   // Also where nothing was pending: a database that was restored has all of its schema, and not the roles.
   const wall = await examineTenantWall(database);
   const serving = await examineServingRoles(database);
-  if (wall.kind !== 'standing' || serving.kind !== 'standing' || (await isWallTooOpen(database))) {
+  if (wall.kind !== 'standing' || serving.kind !== 'standing') {
     await database.transaction(async (transaction) => {
       await beAlone(transaction);
       await mendTenantWall(transaction);
-      await mendServingRoles(transaction, { isNewer: await isOfNewerRelease(transaction) });
+      await mendServingRoles(transaction, { isNewer: await isOfNewerRelease(transaction, directory) });
     });
   }
   return applied;
@@ -127,21 +145,37 @@ async function describeWait(database: Database, { name }: Migration): Promise<st
   return `Migration ${name} waits for a lock that another transaction holds${found}. Wait until a backup or a long transaction is over, or end it, and migrate again: nothing was changed by this migration.`;
 }
 
-/** What this release needs and the database does not have yet; throws as `Connection.rows` does. */
-export async function pendingMigrations(connection: Connection): Promise<Migration[]> {
+/**
+ * What this release needs and the database does not have yet. What the database has beyond that is of a newer release, which
+ * may run beside this one. Throws a ForeignSchemaError if it has something else under a number that this release knows, and
+ * as `Connection.rows` does.
+ */
+export async function pendingMigrations(
+  connection: Connection,
+  directory: string = schemaDirectory,
+): Promise<Migration[]> {
   const [table] = await connection.rows(
     unpreparedStatement<{ exists: boolean }>("select to_regclass('schema_migrations') is not null as exists"),
   );
   const done = table?.exists
-    ? await connection.rows(unpreparedStatement<{ version: number }>('select version from schema_migrations'))
+    ? await connection.rows(
+        unpreparedStatement<{ version: number; name: string }>('select version, name from schema_migrations'),
+      )
     : [];
-  const versions = new Set(done.map(({ version }) => version));
-  return (await listMigrations()).filter(({ version }) => !versions.has(version));
+  const names = new Map(done.map(({ version, name }) => [version, name]));
+  return (await listMigrations(directory)).filter(({ version, name }) => {
+    const found = names.get(version);
+    if (found !== undefined && found !== name)
+      throw new ForeignSchemaError(
+        `The database has a schema from before the first release (${found} instead of ${name}), which nothing brings up to date: begin with a new database, or another data directory.`,
+      );
+    return found === undefined;
+  });
 }
 
 /** Whether the schema has migrations that this release does not know. */
-async function isOfNewerRelease(connection: Connection): Promise<boolean> {
-  const known = (await listMigrations()).map(({ version }) => version);
+async function isOfNewerRelease(connection: Connection, directory: string): Promise<boolean> {
+  const known = (await listMigrations(directory)).map(({ version }) => version);
   const [row] = await connection.rows(
     unpreparedStatement<{ is_newer: boolean }>(
       'select exists (select from schema_migrations where version <> all ($1::integer[])) as is_newer',
@@ -151,11 +185,11 @@ async function isOfNewerRelease(connection: Connection): Promise<boolean> {
   return row?.is_newer === true;
 }
 
-async function listMigrations(): Promise<Migration[]> {
-  const names = (await readdir(migrationsDirectory)).filter((name) => name.endsWith('.sql')).sort();
+async function listMigrations(directory: string): Promise<Migration[]> {
+  const names = (await readdir(directory)).filter((name) => name.endsWith('.sql')).sort();
   return names.map((name) => ({
     version: Number.parseInt(name, 10),
     name: name.replace(/\.sql$/, ''),
-    file: path.join(migrationsDirectory, name),
+    file: path.join(directory, name),
   }));
 }

@@ -239,6 +239,25 @@ test('a smaller size takes effect with the next month, but where that has rows a
   expect(await listPartitions('ship')).toContain('ship_2026_12_31');
 });
 
+test('a partition computes what its table computes', async () => {
+  await database.rows(
+    unpreparedStatement(
+      `create table parcel (
+         id uuid primary key,
+         label text not null,
+         label_bytes integer not null generated always as (octet_length(label)) stored
+       ) partition by range (id)`,
+    ),
+  );
+  await createPartitions(database, new Date('2026-11-25T12:00:00Z'));
+  const rows = await database.rows(
+    unpreparedStatement(
+      "insert into parcel (id, label) values (lowest_id_at('2026-12-25T12:00:00Z'), 'Büro') returning label_bytes",
+    ),
+  );
+  expect(rows).toEqual([{ label_bytes: 5 }]);
+});
+
 test('tables are dropped together, the oldest time first, and not as long as something in them is in use', async () => {
   await createTable('cargo');
   await createTable('crates');

@@ -142,7 +142,7 @@ function patternsOf(table: string): Record<string, RegExp> {
 async function readSources(): Promise<string[]> {
   const root = path.resolve(import.meta.dirname, '../../..');
   const files = await Promise.all(
-    ['src', 'migrations'].map(async (folder) => {
+    ['src', 'schema'].map(async (folder) => {
       const names = await readdir(path.join(root, folder), { recursive: true });
       return names
         .filter((name) => (name.endsWith('.ts') && !name.endsWith('.test.ts')) || name.endsWith('.sql'))

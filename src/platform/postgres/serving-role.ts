@@ -26,7 +26,7 @@ export const servingPrivileges: Readonly<Record<string, Privileges>> = {
   api_keys: { serving: 'select, update(last_used_at, last_used_address)' },
   // Its plan is the operator's, and so is its suspension.
   organizations: { request: 'select', serving: 'select' },
-  // What was used only grows: migration 140.
+  // What was used only grows, by a trigger.
   quota_usage: { request: 'select, insert, update(used)' },
   // Approved by the operator.
   senders: { request: 'select' },

@@ -21,7 +21,7 @@ export type TenantWall =
   { kind: 'standing' } | { kind: 'missing' } | { kind: 'unreachable'; tables: string[] };
 
 /**
- * What the role needs, as `wall_off` (migration 1) and migration 2 grant it: a table and a privilege a row. A request
+ * What the role needs, as the schema grants it: a table and a privilege a row. A request
  * reads its organization and never changes it.
  */
 const neededPrivileges = `
@@ -50,20 +50,6 @@ export async function examineTenantWall(connection: Connection): Promise<TenantW
   return rows.length === 0
     ? { kind: 'standing' }
     : { kind: 'unreachable', tables: rows.map(({ name }) => name) };
-}
-
-/**
- * Whether the role may do more than requests need: from before migration 55, each start gave it as much as on other
- * tables, and one that starts beside this release does so again.
- */
-export async function isWallTooOpen(connection: Connection): Promise<boolean> {
-  const [row] = await connection.rows(
-    unpreparedStatement<{ is_too_open: boolean }>(
-      `select to_regrole('${tenantRole}') is not null
-         and has_table_privilege('${tenantRole}', 'organizations', 'insert, update, delete') as is_too_open`,
-    ),
-  );
-  return row?.is_too_open === true;
 }
 
 /** A block of its own for each: what the user may not do must not undo the others. */
@@ -110,15 +96,6 @@ const mends = [
      end loop;
    end
    $$`,
-  `do $$
-   begin
-     if to_regrole('${tenantRole}') is not null then
-       revoke insert, update, delete on organizations from ${tenantRole};
-     end if;
-   exception
-     when insufficient_privilege then null;
-   end
-   $$`,
 ];
 
 function makeRole(role: string): string {
@@ -146,9 +123,8 @@ export async function makeServingRoles(connection: Connection): Promise<boolean>
 }
 
 /**
- * Makes the roles, lets the user of this connection enter those of the wall, grants `postillion_tenant` what is missing,
- * and takes back what is too much, as far as the user may.
- * Two that do it at once for one database would get in each other's way.
+ * Makes the roles, lets the user of this connection enter those of the wall, and grants `postillion_tenant` what is missing,
+ * as far as the user may. Two that do it at once for one database would get in each other's way.
  */
 export async function mendTenantWall(connection: Connection): Promise<void> {
   for (const mend of mends) await connection.rows(unpreparedStatement(mend));

@@ -55,14 +55,6 @@ export const backups: readonly Mutant[] = [
     harm: 'a backup that is cut off is restored as if it were whole',
   },
   {
-    file: 'src/platform/postgres/migrate.ts',
-    from: ' || (await isWallTooOpen(database))',
-    to: '',
-    tests: ['src/platform/postgres/migrate.test.ts'],
-    named: 'from before migration 55',
-    harm: 'after an upgrade, requests may change plans and quotas for ever, should one be made to',
-  },
-  {
     file: 'src/platform/postgres/database.ts',
     from: 'client.release(isReadOnlyFailure(cause));',
     to: 'client.release();',

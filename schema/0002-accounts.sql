@@ -1,0 +1,96 @@
+-- Owner: accounts. Organizations with their plans, API keys, and what was used of the monthly quotas.
+
+create table organizations (
+  id uuid primary key,
+  name text not null check (length(name) between 1 and 255),
+  requests_per_window integer not null default 600 check (requests_per_window > 0),
+  events_per_window integer not null default 6000 check (events_per_window > 0),
+  -- A quota or limit that is null is none.
+  email_quota bigint check (email_quota >= 0),
+  sms_quota bigint check (sms_quota >= 0),
+  push_quota bigint check (push_quota >= 0),
+  chatapp_quota bigint check (chatapp_quota >= 0),
+  domain_limit integer check (domain_limit >= 0),
+  segment_limit integer check (segment_limit >= 0),
+  event_limit integer check (event_limit >= 0),
+  -- Null: for ever.
+  events_kept_days integer check (events_kept_days between 1 and 3650),
+  -- Null: as long as the installation keeps them.
+  messages_kept_days integer check (messages_kept_days between 7 and 3650),
+  content_kept_days integer check (content_kept_days between 1 and 3650),
+  suspended_channels text[] not null default '{}'
+    check (suspended_channels <@ array['email', 'sms', 'push', 'chatapp']),
+  -- Whether too many bounces or complaints suspend it for email by themselves, and when it last came near to that.
+  has_reputation_guard boolean not null default true,
+  reputation_warned_at timestamptz,
+  -- Since when the reputation guard suspends it for email, and what it saw of the day before; null where the operator
+  -- does, and where nobody does.
+  guard_suspended_at timestamptz,
+  guard_sent integer,
+  guard_bounced integer,
+  guard_complained integer,
+  created_at timestamptz not null,
+  updated_at timestamptz not null,
+  constraint organizations_guard_check
+    check (num_nonnulls(guard_suspended_at, guard_sent, guard_bounced, guard_complained) in (0, 4)),
+  constraint organizations_guard_suspended_check
+    check (guard_suspended_at is null or 'email' = any (suspended_channels))
+);
+-- A request reads its organization, and never changes it: its plan and its quotas are the operator's.
+alter table organizations enable row level security;
+call hold_to_organization('organizations', 'id');
+do $$
+begin
+  if exists (select from pg_roles where rolname = 'postillion_tenant') then
+    grant select on organizations to postillion_tenant;
+  end if;
+end
+$$;
+
+create table api_keys (
+  organization_id uuid not null,
+  id uuid not null,
+  name text not null check (length(name) between 1 and 255),
+  -- The first characters, so that a person can tell keys apart; the key itself is nowhere.
+  prefix text not null,
+  key_sha256 bytea not null unique check (octet_length(key_sha256) = 32),
+  scopes text[] not null check (cardinality(scopes) > 0),
+  -- Addresses and CIDR ranges as they were given; null for any. What is none of these is refused before it is stored.
+  allowed_networks cidr[] check (cardinality(allowed_networks) between 1 and 50),
+  expires_at timestamptz,
+  revoked_at timestamptz,
+  last_used_at timestamptz,
+  -- Of the client that was seen at last_used_at.
+  last_used_address inet,
+  created_at timestamptz not null,
+  primary key (organization_id, id)
+);
+call wall_off('api_keys');
+
+-- What was used of a month's quota. An organization without a limit is counted in any of several shards, so that
+-- parallel transactions do not wait for one row; with a limit all is counted, and held, in shard 0.
+create table quota_usage (
+  organization_id uuid not null,
+  channel text not null check (channel in ('email', 'sms', 'push', 'chatapp')),
+  month date not null,
+  shard smallint not null,
+  used bigint not null check (used >= 0),
+  primary key (organization_id, channel, month, shard)
+) with (fillfactor = 50);
+call wall_off('quota_usage');
+
+-- What was used of a quota is added to, whoever serves requests. The condition is PostgreSQL's own work, and the
+-- function is called where it holds: after the change, since a trigger before it would have the row locked once more.
+create function refuse_less_usage() returns trigger
+language plpgsql
+as $$
+begin
+  if not pg_has_role(current_user, (select relowner from pg_class where oid = tg_relid), 'usage') then
+    raise exception 'what was used of a quota only grows' using errcode = 'insufficient_privilege';
+  end if;
+  return null;
+end
+$$;
+create trigger usage_only_grows after update on quota_usage
+  for each row when (new.used < old.used)
+  execute function refuse_less_usage();
