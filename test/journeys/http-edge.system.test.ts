@@ -1130,7 +1130,7 @@ describe('a database that is away', () => {
         away.request('GET', `/v1/email/${unknownId}`),
         away.request('POST', '/v1/email/send', letter, { 'idempotency-key': 'once' }),
         away.request('POST', '/v1/email/send', letter),
-        away.request('GET', '/v1/email', undefined, { authorization: `Bearer pst_${'y'.repeat(43)}` }),
+        away.request('GET', '/v1/email', undefined, { authorization: `Bearer ${generateApiKey()}` }),
       ]);
     expect((await asks()).map(({ status }) => status)).toEqual([200, 404, 202, 202, 401]);
     expect((await away.request('GET', '/readyz')).status).toBe(200);
