@@ -290,6 +290,13 @@ describe('HTML of which only pieces are read', () => {
     );
   });
 
+  it.each('script style title textarea iframe noembed noframes plaintext xmp'.split(' '))(
+    'has no markup in %s',
+    (tag) => {
+      expect(fill(`<${tag}><a title={{v}}></${tag}>`, { v: 'a b' })).toBe(`<${tag}><a title=a b></${tag}>`);
+    },
+  );
+
   it('may have a tag of any length', () => {
     const html = `<p ${'a="b" '.repeat(200_000)}title={{v}}>{{v}}`;
     expect(fill(html, { v: 'a b' })).toMatch(/title=a&#32;b>a b$/);

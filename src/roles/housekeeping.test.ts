@@ -168,25 +168,32 @@ test('it comes again an hour after it was over, and not once it was stopped', as
   expect(await countRows('rate_windows')).toBe(4);
 });
 
-test('a process that stops waits for the step under way, begins none after it, and leaves no timer', async () => {
-  for (const table of tables) await insertRows(table, oldAt, 4);
+/** A database at which a statement with this in its text waits until it is let go. */
+function holdAt(text: string) {
   let reach = (): void => undefined;
   const reached = new Promise<void>((resolve) => {
     reach = resolve;
   });
-  let goOn = (): void => undefined;
+  let letGo = (): void => undefined;
   const released = new Promise<void>((resolve) => {
-    goOn = resolve;
+    letGo = resolve;
   });
   const held: Database = {
     ...database,
     rows: async (statement, values) => {
-      if (!statement.text.includes('idempotency_keys')) return database.rows(statement, values);
-      reach();
-      await released;
+      if (statement.text.includes(text)) {
+        reach();
+        await released;
+      }
       return database.rows(statement, values);
     },
   };
+  return { held, reached, letGo: () => letGo() };
+}
+
+test('a process that stops waits for the step under way, begins none after it, and leaves no timer', async () => {
+  for (const table of tables) await insertRows(table, oldAt, 4);
+  const { held, reached, letGo } = holdAt('idempotency_keys');
   const housekeeping = startHousekeeping({ database: held, clock, log: silentLog, config });
   clock.advance(30_000);
   await reached;
@@ -196,10 +203,21 @@ test('a process that stops waits for the step under way, begins none after it, a
   });
   await Promise.resolve();
   expect(hasStopped).toBe(false);
-  goOn();
+  letGo();
   await stopped;
   expect(await countRows('idempotency_keys')).toBe(0);
   expect(await countRows('rate_windows')).toBe(4);
+  expect(clock.countWaiting()).toBe(0);
+});
+
+test('a process that stops during the last step leaves no timer', async () => {
+  const { held, reached, letGo } = holdAt('events_kept_days');
+  const housekeeping = startHousekeeping({ database: held, clock, log: silentLog, config });
+  clock.advance(30_000);
+  await reached;
+  const stopped = housekeeping.stop();
+  letGo();
+  await stopped;
   expect(clock.countWaiting()).toBe(0);
 });
 

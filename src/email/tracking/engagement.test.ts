@@ -109,6 +109,8 @@ test('the first open and the first click count, whatever order and however many 
   expect(await rowsOf(recipient!.messageId)).toEqual([expected]);
   await record([open(recipient!, 5), click(recipient!, 6)]);
   expect(await rowsOf(recipient!.messageId)).toEqual([expected]);
+  await record([open(recipient!, 7), click(recipient!, 8), open(recipient!, 9, true)]);
+  expect(await rowsOf(recipient!.messageId)).toEqual([{ ...expected, machine_engaged_at: after(9) }]);
 });
 
 test('a click is an open, and a later open does not take it back', async () => {

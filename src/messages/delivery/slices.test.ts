@@ -192,7 +192,19 @@ describe('a claim', () => {
     expect(await slicesOf(messageId)).toHaveLength(1);
   });
 
-  test('gives organizations equal shares, the oldest slices first, and a scan comes to all of them', async () => {
+  test('takes what was accepted first, whatever was made first', async () => {
+    const [late, early] = [await admit({ count: 1 }), await admit({ count: 1 })];
+    await run(
+      "update delivery_slices set accepted_at = accepted_at - interval '1 hour' where message_id = $1",
+      [early],
+    );
+    for (const messageId of [early, late]) {
+      const { jobs } = await claim({ slicesMax: 1 });
+      expect(jobs.map((job) => job.messageId)).toEqual([messageId]);
+    }
+  });
+
+  test('gives organizations equal shares, and a scan comes to all of them', async () => {
     const owners = Array.from({ length: 5 }, () => newId());
     for (const owner of owners) await admit({ count: 4, owner, sliceSize: 1 });
     const seen: string[] = [];
@@ -524,6 +536,30 @@ describe('a slice of a worker that died', () => {
       { ordinal: 0, ambiguities: 2, queued: 0 },
       { ordinal: 1, ambiguities: 0, queued: 1 },
     ]);
+  });
+
+  test('was not announced by an announcement of another claim, nor were jobs of the queue', async () => {
+    const messageId = await admit({ count: 2 });
+    const other = await admit({ count: 2, owner: newId() });
+    const { jobs } = await claim();
+    const announceBefore = (claimNumber: number, batch: number) =>
+      announceHandOffs(
+        database,
+        jobs.map((job) => ({ ...job, claimNumber: claimNumber - 1 })),
+        { epoch, batch, batchesOver: [] },
+      );
+    await announceBefore(jobs[0]!.claimNumber, 1);
+    await returnClaims(tools(), epoch, settleCrash);
+    await run('update delivery_queue set claimed_by = $1, claim_number = 99', [epoch]);
+    await announceBefore(99, 2);
+    await returnClaims(tools(), epoch, settleCrash);
+    for (const id of [messageId, other]) {
+      expect(await fatesOf(id)).toMatchObject([
+        { ambiguities: 0, queued: 1 },
+        { ambiguities: 0, queued: 1 },
+      ]);
+      expect(await queueOf(id)).toMatchObject([{ crashes: 2 }, { crashes: 2 }]);
+    }
   });
 
   test('whose recipients cannot all be returned keeps those, and the others are queued', async () => {

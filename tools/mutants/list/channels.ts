@@ -299,7 +299,7 @@ export const channels: readonly Mutant[] = [
     from: '`<(?!(?:${rawTextTags})\\\\b)[a-z][a-z0-9:-]*${attributes}/?>`,',
     to: '`<[a-z][a-z0-9:-]*${attributes}/?>`,',
     tests: ['src/channels/placeholder-places.test.ts'],
-    named: 'has the places that it has where all of it is read',
+    named: 'has no markup in ',
     harm: 'what stands in a script is read as markup',
   },
   {

@@ -130,4 +130,12 @@ export const engagement: readonly Mutant[] = [
     named: 'of three visits at once to pages for two the third is put off, and all come to their turn',
     harm: 'visits to the page for unsubscribing take the database from the API',
   },
+  {
+    file: 'src/email/tracking/engagement-store.ts',
+    from: 'clicked_at = coalesce(r.clicked_at, engaged.clicked_at)',
+    to: 'clicked_at = coalesce(engaged.clicked_at, r.clicked_at)',
+    tests: ['src/email/tracking/engagement.test.ts'],
+    named: 'the first open and the first click count',
+    harm: 'the time of a first click is that of a later one, once a machine has looked as well',
+  },
 ];

@@ -1660,4 +1660,28 @@ export const messages: readonly Mutant[] = [
     named: 'as many are told of as have failed',
     harm: 'of ten accounts that fail the operator is told of one',
   },
+  {
+    file: 'src/messages/delivery/slice-store.ts',
+    from: 'and job.message_id = $2 and job.claim_number = $6',
+    to: 'and job.message_id = $2 and $6::integer is not null',
+    tests: ['src/messages/delivery/slices.test.ts'],
+    named: 'was not announced by an announcement of another claim',
+    harm: 'a recipient of a slice is taken for uncertain, since it was announced once before',
+  },
+  {
+    file: 'src/messages/delivery/claim-store.ts',
+    from: 'left join announced a using (organization_id, message_id, ordinal, claim_number)',
+    to: 'left join announced a using (organization_id, message_id, ordinal)',
+    tests: ['src/messages/delivery/slices.test.ts'],
+    named: 'was not announced by an announcement of another claim',
+    harm: 'whoever was deferred gets nothing if the worker dies that was to try again',
+  },
+  {
+    file: 'src/messages/delivery/slice-store.ts',
+    from: 'order by accepted_at, first_ordinal\n',
+    to: 'order by accepted_at desc, first_ordinal\n',
+    tests: ['src/messages/delivery/slices.test.ts'],
+    named: 'takes what was accepted first',
+    harm: 'a campaign waits for as long as newer ones begin',
+  },
 ];

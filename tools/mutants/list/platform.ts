@@ -228,4 +228,28 @@ export const platform: readonly Mutant[] = [
     named: 'the wall stands by migrations alone, and requests may read their organization, not change it',
     harm: 'a request that the first wall lets through changes the plan of its organization, and nodes that start at once end',
   },
+  {
+    file: 'src/platform/postgres/serving-role.ts',
+    from: '...(isNewer ? [] : excess).map(revoke),',
+    to: '',
+    tests: ['src/platform/postgres/serving-role.test.ts'],
+    named: 'is mended by migrate, whatever is missing or too much',
+    harm: 'what a release no longer needs stays granted for ever',
+  },
+  {
+    file: 'src/platform/postgres/serving-role.ts',
+    from: '(isNewer ? [] : excess)',
+    to: 'excess',
+    tests: ['src/platform/postgres/serving-role.test.ts'],
+    named: 'is not taken back from a newer release',
+    harm: 'a node of the previous release that starts makes requests to the newer ones fail',
+  },
+  {
+    file: 'src/platform/http/rate-limit.ts',
+    from: '    isScheduled = false;\n    const sent',
+    to: '    const sent',
+    tests: ['src/platform/http/rate-limit.test.ts'],
+    named: 'exchanges happen by themselves',
+    harm: 'with each node an organization may request as much again as its limit says',
+  },
 ];

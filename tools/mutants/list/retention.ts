@@ -135,4 +135,12 @@ export const retention: readonly Mutant[] = [
     named: 'a month is kept while an event that arrived in it',
     harm: 'an event that arrived before it happened is lost before its time',
   },
+  {
+    file: 'src/roles/housekeeping.ts',
+    from: '      // The last step may have been over just before.\n      cancel();\n',
+    to: '',
+    tests: ['src/roles/housekeeping.test.ts'],
+    named: 'that stops during the last step',
+    harm: 'a process that stops while housekeeping is nearly over goes on for an hour',
+  },
 ];
