@@ -27,7 +27,13 @@ useTestDatabase({ connectionsMax: 2 }, (opened) => {
 });
 beforeAll(async () => {
   await database.rows(
-    unpreparedStatement('create table diary (id uuid primary key, day text) partition by range (id)'),
+    unpreparedStatement(
+      `create table diary (
+         id uuid primary key,
+         day text,
+         day_length integer not null generated always as (length(day)) stored
+       ) partition by range (id)`,
+    ),
   );
 });
 
