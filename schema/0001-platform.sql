@@ -96,7 +96,7 @@ declare
   definition text;
 begin
   execute format(
-    'create table %I (like %s including defaults including constraints including storage '
+    'create table %I (like %s including defaults including generated including constraints including storage '
     'including compression) with (fillfactor = %s)',
     partition_name,
     parent,

@@ -26,6 +26,7 @@ useTestDatabase({ connectionsMax: 2 }, (opened) => {
   address = opened.address;
 });
 beforeAll(async () => {
+  // A partition without the generated column could not be attached, nor could those of the tables that come after it.
   await database.rows(
     unpreparedStatement(
       `create table diary (
