@@ -68,7 +68,7 @@ test('the package holds what is run and what an operator reads, and nothing else
   const names = packed.files.map(({ path: name }) => name);
   const rest = names.filter(
     (name) =>
-      !/^dist\/([\w-]+\/)*[\w-]+\.(js|js\.map|css|html)$/.test(name) &&
+      !/^dist\/([\w-]+\/)*[\w-]+(\.esm-[A-Z\d]{8})?\.(js|js\.map|css|html)$/.test(name) &&
       !/^gallery\/[\w-]+\/(template\.(json|html|txt)|thumbnail\.webp)$/.test(name) &&
       !/^schema\/\d{4}[\w-]+\.sql$/.test(name) &&
       !/^docs\/[\w-]+\.md$/.test(name),
