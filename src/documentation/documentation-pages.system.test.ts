@@ -149,7 +149,7 @@ test('no two entries of the menu have the same name', () => {
 });
 
 const forContributors = new Set(
-  ['adding-a-channel', 'adding-a-provider', 'mutants'].map((name) => `docs/${name}.md`),
+  ['adding-a-channel', 'adding-a-provider', 'internals', 'mutants'].map((name) => `docs/${name}.md`),
 );
 
 test('every guide of the project has a page, but those for people who work on it; and every resource a guide', async () => {
