@@ -150,6 +150,7 @@ describe('a template that its values make large', () => {
         html: filled(a),
         text: 'Hello',
         missing_variables: ['missing'],
+        warnings: [],
       });
     }
   });
