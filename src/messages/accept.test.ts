@@ -240,6 +240,11 @@ describe('many at once', () => {
   });
   const suspensions = fc.tuple(fc.subarray([...channels]), fc.subarray([...channels]));
 
+  const free = { email: null, sms: null };
+  const everybody: [Channel[], Channel[]] = [[], []];
+  const keys = (...given: ('a' | 'b' | null)[]) =>
+    given.map((key) => ({ organization: 0, channel: 'email', body: 'short', key }) as const);
+
   test('each gets the answer, and leaves the rows, that it would alone and in its turn', async () => {
     // The organizations stay the same: what a run stored must not disturb the next.
     const model: Model = {
@@ -297,7 +302,20 @@ describe('many at once', () => {
           await compareRows(model, ids, requests);
         },
       ),
-      { numRuns: 30 },
+      {
+        numRuns: 30,
+        // Requests with keys and without, of which the last one is a repetition.
+        examples: [
+          [
+            [free, free],
+            [
+              [everybody, keys('a')],
+              [everybody, keys(null, null, 'b', null, 'a')],
+            ],
+            20,
+          ],
+        ],
+      },
     );
     expect(model.stored.size).toBeGreaterThan(10);
   });
