@@ -157,6 +157,8 @@ export const servingRole = 'postillion_serving';
 
 /** A waiting request is better refused with 503 than left hanging. */
 const connectTimeoutMs = 3_000;
+/** For its turn at a connection it may wait longer: PostgreSQL answers, and serves others meanwhile. */
+const turnTimeoutMs = 10_000;
 
 /** Nothing on a request path may take long; jobs that may raise it for their own transaction. */
 const statementTimeoutMs = 30_000;
@@ -256,7 +258,7 @@ export function openDatabase(options: DatabaseOptions): Database {
         if (message.code === diskFull) hasRunOutOfSpace = true;
       });
     });
-    const places = createFairPlaces(clock, { placesMax: connectionsMax, waitMaxMs: connectTimeoutMs });
+    const places = createFairPlaces(clock, { placesMax: connectionsMax, waitMaxMs: turnTimeoutMs });
     const leaving = new WeakMap<pg.ClientBase, () => void>();
     opened.on('release', (_cause, client: pg.ClientBase) => {
       leaving.get(client)?.();
