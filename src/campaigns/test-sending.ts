@@ -26,6 +26,10 @@ export async function sendTest(
       badRequest,
       `The campaign is not ready to be sent: ${preparation.issues.join(', ')}.`,
     );
+  // Whatever fails after the acceptance would have the request repeated, and the test sent twice.
+  const oversights = await tools.database.asOrganizations([organizationId], (transaction) =>
+    channel.findOversights(transaction, organizationId, campaign.content),
+  );
   const copy = { values, publicUrl: tools.publicUrl(), at: now(tools.clock), organizationId };
   const submissions = await Promise.all(
     to.map((address) => channel.submitTest(tools, preparation.message, { ...copy, to: address })),
@@ -42,9 +46,7 @@ export async function sendTest(
   return {
     ids,
     missingVariables: variableNames.filter((name) => !Object.hasOwn(values, name)),
-    oversights: await tools.database.asOrganizations([organizationId], (transaction) =>
-      channel.findOversights(transaction, organizationId, campaign.content),
-    ),
+    oversights,
   };
 }
 

@@ -1,5 +1,9 @@
 /** Placeholders of other template languages go out as they are written: records, previews and responses name them. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { sendTest } from '../../src/campaigns/test-sending.ts';
+import { emailCampaigns } from '../../src/email/email.ts';
+import type { Acceptor } from '../../src/messages/messages.ts';
+import { inlineRunner } from '../../src/platform/http/body-threads.ts';
 import { addChatTemplate, postChatApp, written } from '../support/chat-app-journey.ts';
 import { anEmail } from '../support/email-journey.ts';
 import { aPushContact } from '../support/push-journey.ts';
@@ -146,4 +150,32 @@ describe('a campaign', () => {
       expect(await toldBy(`${path}/${body.id}/test`, { to: [tested] })).toBe(counted);
     }
   });
+});
+
+test('a test of a campaign whose mistakes cannot be looked for sends nothing, and is told so', async () => {
+  const list = await ask('POST', '/lists', { name: 'Readers of a test' });
+  const campaign = { name: 'News', from: 'news@postillion.test', subject: 'News', text: foreign };
+  const { id } = (await ask('POST', '/email/campaigns', { ...campaign, list_ids: [list.body.id] })).body;
+  const accepted: unknown[] = [];
+  const acceptor: Acceptor = {
+    accept: (prepared) => {
+      accepted.push(prepared);
+      return Promise.resolve({
+        kind: 'response',
+        response: { statusCode: 202, text: JSON.stringify({ id }), headers: {} },
+        isReplay: false,
+      });
+    },
+  };
+  const { installation, organizationId } = server;
+  const test = (findOversights: typeof emailCampaigns.findOversights) =>
+    sendTest(
+      { ...installation, acceptor, runner: inlineRunner, publicUrl: () => server.url },
+      { organizationId, channel: { ...emailCampaigns, findOversights }, id },
+      { to: ['ann@example.com'], contactId: null },
+    );
+  await expect(test(() => Promise.reject(new Error('no connection')))).rejects.toThrow('no connection');
+  expect(accepted).toEqual([]);
+  expect(await test(emailCampaigns.findOversights)).toMatchObject({ ids: [id] });
+  expect(accepted).toHaveLength(1);
 });
