@@ -4,6 +4,7 @@ import {
   monthlyQuotaExceeded,
   sendingSuspended,
   tellMissingVariables,
+  tellWarnings,
 } from '../messages/messages.ts';
 import {
   badRequest,
@@ -27,7 +28,7 @@ import {
 } from './answer-schema.ts';
 import type { CampaignChannel } from './channel.ts';
 import { explainRecipient, type ExplainTools, showExplanation } from './explaining.ts';
-import { oversightsHeader, tellOversights } from './oversights.ts';
+import { oversightsHeader } from './oversights.ts';
 import { type Preview, previewCampaign } from './preview.ts';
 import { listRecipients } from './recipients.ts';
 import type { SampleTools } from './sampling.ts';
@@ -143,7 +144,7 @@ function sampleRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[
         if (sent instanceof PublicError) throw sent;
         const headers = {
           ...tellMissingVariables(sent.missingVariables),
-          ...tellOversights(sent.oversights),
+          ...tellWarnings(sent.oversights),
         };
         return json({ ids: sent.ids }, headers);
       },

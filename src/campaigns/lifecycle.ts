@@ -1,5 +1,5 @@
 import { loadSendingPlans } from '../accounts/accounts.ts';
-import { findSuspension, hasHandedOff } from '../messages/messages.ts';
+import { findSuspension, hasHandedOff, tellWarnings } from '../messages/messages.ts';
 import { type Clock, dateOf, now, parseTimestamp } from '../platform/clock.ts';
 import { badRequest, PublicError, resourceNotFound, validationError } from '../platform/http/errors.ts';
 import {
@@ -15,7 +15,6 @@ import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { emptyInputs, findInputIssues, mergeInput } from './campaign-input.ts';
 import type { CampaignChannel, Oversight, PreparedMessage } from './channel.ts';
 import * as engine from './engine-store.ts';
-import { tellOversights } from './oversights.ts';
 import { holdUsed, keyOf, prepareCampaign, queueCampaign, stopCampaign } from './queueing.ts';
 import type { CampaignInput } from './schema.ts';
 import { findRefusal, type Trigger } from './states.ts';
@@ -130,7 +129,7 @@ export async function sendCampaign(
       await holdUsed(transaction, reference.channel, campaign);
     }
     const { organizationId, channel } = reference;
-    return tellOversights(await channel.findOversights(transaction, organizationId, campaign.content));
+    return tellWarnings(await channel.findOversights(transaction, organizationId, campaign.content));
   });
 }
 

@@ -1,5 +1,5 @@
 import { sumConversionsOfCampaigns } from '../events/events.ts';
-import { sendingSuspended, sumRecipientCounts } from '../messages/messages.ts';
+import { sendingSuspended, sumRecipientCounts, tellWarnings } from '../messages/messages.ts';
 import { badRequest, conflict, notFound, PublicError, resourceNotFound } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
@@ -20,7 +20,7 @@ import {
   updateCampaign,
   type Written,
 } from './lifecycle.ts';
-import { oversightsHeader, tellOversights } from './oversights.ts';
+import { oversightsHeader } from './oversights.ts';
 import { type CampaignSums, showCampaign } from './record.ts';
 import {
   campaignBody,
@@ -173,7 +173,7 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
 
 function answerWritten(written: Written | PublicError): RouteResponse {
   if (written instanceof PublicError) throw written;
-  return json({ id: written.id }, tellOversights(written.oversights));
+  return json({ id: written.id }, tellWarnings(written.oversights));
 }
 
 /** Returns what was counted of each of these campaigns. */

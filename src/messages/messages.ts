@@ -3,7 +3,7 @@ export { type Acceptor, type AcceptTools, attachmentContext, createAcceptor } fr
 export { defineAcceptance } from './store.ts';
 export { bringForward } from './delivery/bring-forward.ts';
 export { missingVariablesHeader, tellMissingVariables } from './missing-variables.ts';
-export { foreignSyntaxWarnings, warningsHeader } from './warnings.ts';
+export { foreignSyntaxWarnings, tellWarnings, warningsHeader, warningsHeaderName } from './warnings.ts';
 export { findSuspension, monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';
 export {
   type CampaignRecipient,

@@ -1,11 +1,9 @@
-import type { ForeignName } from '../channels/foreign-syntax.ts';
-
 /**
- * What is likely a mistake in a message is no reason to refuse it. The response names it in a header, since its body is
- * fixed.
+ * What is likely a mistake in a message or in a campaign is no reason to refuse it. The response names it in a header, since
+ * its body is fixed.
  */
 
-const header = 'postillion-warnings';
+export const warningsHeaderName = 'postillion-warnings';
 
 /** What may stand in the header of any send, for descriptions in OpenAPI. */
 export const foreignSyntaxWarnings =
@@ -15,10 +13,10 @@ export const foreignSyntaxWarnings =
 
 /** For a route's description in OpenAPI. */
 export const warningsHeader = {
-  [header]: `Names of likely mistakes, separated by commas. ${foreignSyntaxWarnings} Absent if there are none.`,
+  [warningsHeaderName]: `Names of likely mistakes, separated by commas. ${foreignSyntaxWarnings} Absent if there are none.`,
 };
 
 /** Each name stands once, so that it is short; it has no text of anybody. */
-export function tellWarnings(warnings: readonly ForeignName[]): Record<string, string> {
-  return warnings.length === 0 ? {} : { [header]: warnings.join(', ') };
+export function tellWarnings(names: readonly string[]): Record<string, string> {
+  return names.length === 0 ? {} : { [warningsHeaderName]: names.join(', ') };
 }
