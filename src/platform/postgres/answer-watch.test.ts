@@ -189,11 +189,17 @@ test('when the network drops everything, callers that wait get an error, and it 
     // Neither caller can know whether its work was committed.
     database.transaction((transaction) => Promise.all([transaction.rows(one), transaction.commit()])),
   ].map((work) => work.catch((cause: unknown) => cause));
+  // Nor is there a connection for this one before that is found out.
+  const late = database.rows(one).catch((cause: unknown) => cause);
   await passTimeUntil(clock, Promise.all(outcomes));
   for (const outcome of await Promise.all(outcomes)) {
     expect(outcome).toBeInstanceOf(DatabaseUnavailableError);
     expect(outcome).toMatchObject({ mayBeCarriedOut: true });
   }
+  expect(await late).toMatchObject({
+    mayBeCarriedOut: false,
+    cause: { message: 'PostgreSQL does not answer' },
+  });
   // At once, without another wait.
   await expect(database.rows(one)).rejects.toMatchObject({ mayBeCarriedOut: false });
 

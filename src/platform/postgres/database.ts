@@ -227,6 +227,10 @@ export function openDatabase(options: DatabaseOptions): Database {
   let hasRunOutOfSpace = false;
   /** Connections whose session plans by index, which no transaction on them has to ask for. */
   const plannedByIndex = new WeakSet<pg.ClientBase>();
+  /** No caller has to wait again for what the last one has found out. */
+  const refuseWhileSilent = () => {
+    if (watch.isSilent()) throw new Error('PostgreSQL does not answer');
+  };
   const openPool = (connectionsMax: number, plans: Plans): Pool => {
     const opened = new pg.Pool({
       ...clientConfig(options.address, {
@@ -268,16 +272,17 @@ export function openDatabase(options: DatabaseOptions): Database {
       connections: opened,
       waiting: () => places.waiting() + opened.waitingCount,
       connect: async (organizationIds) => {
-        // No caller has to wait again for what the last one has found out.
-        if (watch.isSilent()) throw noConnection(new Error('PostgreSQL does not answer'));
-        const leave = await places.take(holderOf(organizationIds));
-        if (leave === null) throw noConnection(new Error('all connections were in use'));
+        let leave: (() => void) | null = null;
         try {
+          refuseWhileSilent();
+          leave = await places.take(holderOf(organizationIds));
+          if (leave === null) throw new Error('all connections were in use');
+          refuseWhileSilent();
           const client = await opened.connect();
           leaving.set(client, leave);
           return client;
         } catch (cause) {
-          leave();
+          leave?.();
           throw noConnection(cause);
         }
       },
