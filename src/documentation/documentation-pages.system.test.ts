@@ -6,7 +6,7 @@ import { Type } from 'typebox';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { chooseForm, createConstantContent } from '../platform/http/constant-content.ts';
 import { type ApiInfo, describeRoutes, type OpenApiDocument } from '../platform/http/openapi.ts';
-import { defineRoute, json, type PageRequest, type PageResponse } from '../platform/http/route.ts';
+import { defineRoute, json, type PageResponse } from '../platform/http/route.ts';
 import { describeApi, readExamples } from '../roles/api-description.ts';
 import { readApiReference, slugOf } from './api-reference.ts';
 import { documentationPages } from './documentation-pages.ts';
@@ -14,27 +14,9 @@ import { guideGroups } from './guides.ts';
 import { renderPage } from './page.ts';
 import { listDocumentation } from './site.ts';
 import { bytesOf } from '../../test/support/page-bodies.ts';
+import { localRequest } from '../../test/support/page-request.ts';
 import { describeInBrowser } from '../../test/support/browser.ts';
 
-const request: PageRequest = {
-  params: {},
-  query: {},
-  repeatedQuery: [],
-  remoteAddress: '127.0.0.1',
-  host: '127.0.0.1',
-  remotePort: 50_000,
-  localAddress: '127.0.0.1',
-  localPort: 8025,
-  httpVersion: '1.1',
-  isForwarded: false,
-  site: '127.0.0.0/24',
-  method: 'GET',
-  form: new URLSearchParams(),
-  body: Buffer.of(),
-  header: () => undefined,
-  userAgent: '',
-  purpose: '',
-};
 const pages = documentationPages(() => Promise.resolve(true));
 let server: Server;
 let url: string;
@@ -57,7 +39,7 @@ async function respond(asked: string): Promise<PageResponse> {
     const match = new RegExp(`^${page.path.replaceAll(/:\w+/g, '([^/]+)')}$`).exec(asked);
     if (match === null) continue;
     const params = Object.fromEntries(names.map((name, index) => [name, match[index + 1]!]));
-    return page.handle({ ...request, params });
+    return page.handle({ ...localRequest, params });
   }
   throw new Error(`there is no page ${asked}`);
 }

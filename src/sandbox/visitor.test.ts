@@ -3,26 +3,8 @@ import { expect, test } from 'vitest';
 import type { PageRequest } from '../platform/http/route.ts';
 import { createKeyRing, createSecrets, type DataKey, dataKeyBytes } from '../platform/secrets.ts';
 import { isDirect, isLinkOpened, isWelcome, sandboxToken, tokenCookie } from './visitor.ts';
+import { localRequest as local } from '../../test/support/page-request.ts';
 
-const local: PageRequest = {
-  params: {},
-  query: {},
-  repeatedQuery: [],
-  remoteAddress: '127.0.0.1',
-  host: '127.0.0.1:8025',
-  remotePort: 50_000,
-  localAddress: '127.0.0.1',
-  localPort: 8025,
-  httpVersion: '1.1',
-  isForwarded: false,
-  site: '127.0.0.0/24',
-  method: 'GET',
-  form: new URLSearchParams(),
-  body: Buffer.of(),
-  header: () => undefined,
-  userAgent: '',
-  purpose: '',
-};
 const token = sandboxToken(createSecrets('a secret of the tests, and of nothing else'));
 const loopback = { mode: 'loopback', token: () => token } as const;
 const withHeader = (name: string, value: string) => ({

@@ -1,6 +1,7 @@
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { bytesOf } from '../../test/support/page-bodies.ts';
+import { localRequest } from '../../test/support/page-request.ts';
 import { openGallery } from './gallery.ts';
 import { galleryPages } from './page-routes.ts';
 
@@ -16,24 +17,10 @@ async function ask(route: string, params: Record<string, string> = {}, query: Re
   const page = pages.find((candidate) => candidate.path === route);
   if (page === undefined) throw new Error(`no page ${route}`);
   const response = await page.handle({
-    ...{
-      method: 'GET',
-      params,
-      query,
-      form: new URLSearchParams(),
-      body: Buffer.of(),
-      header: () => undefined,
-      userAgent: '',
-      purpose: '',
-    },
+    ...localRequest,
+    ...{ params, query },
     ...{ remoteAddress: '203.0.113.9', site: '203.0.113.0/24', host: 'example.com', isForwarded: true },
-    ...{
-      remotePort: 50_000,
-      localAddress: '203.0.113.1',
-      localPort: 8025,
-      httpVersion: '1.1',
-      repeatedQuery: [],
-    },
+    localAddress: '203.0.113.1',
   });
   return { ...response, bytes: bytesOf(response.body), body: String(bytesOf(response.body)) };
 }
