@@ -191,7 +191,13 @@ test('when the network drops everything, callers that wait get an error, and it 
   ].map((work) => work.catch((cause: unknown) => cause));
   // Nor is there a connection for this one before that is found out.
   const late = database.rows(one).catch((cause: unknown) => cause);
-  await passTimeUntil(clock, Promise.all(outcomes));
+  // It is found out while this one's turn may still come: by a look, and by a probe that is not answered.
+  await clock.whenWaiting(2);
+  await new Promise((resolve) => setImmediate(resolve));
+  clock.advance(4_000);
+  await proxy.whenConnected(3);
+  clock.advance(3_000);
+  await passTimeUntil(clock, Promise.all([...outcomes, late]));
   for (const outcome of await Promise.all(outcomes)) {
     expect(outcome).toBeInstanceOf(DatabaseUnavailableError);
     expect(outcome).toMatchObject({ mayBeCarriedOut: true });
@@ -332,13 +338,14 @@ test('a wait for a lock that PostgreSQL has forgotten ends, but not while Postgr
   proxy.speak();
   // Until the pool hears that PostgreSQL answers again, no caller has to wait for it.
   for (let isAnswered = false; !isAnswered;) {
-    clock.advance(1_000);
-    isAnswered = await database.rows(one).then(
+    const answered = database.rows(one).then(
       () => true,
       () => false,
     );
+    await passTimeUntil(clock, answered);
+    isAnswered = await answered;
   }
-  await passHeartbeats(clock, database, 4);
+  await passTimeUntil(clock, waiting);
   expect(await waiting).toBeInstanceOf(DatabaseUnavailableError);
   await holder.end();
   await Promise.all([database.close(), direct.close()]);
