@@ -65,6 +65,13 @@ module.exports = {
       },
     },
     {
+      name: 'delivery-knows-no-feedback',
+      comment: 'A message is delivered, and then heard of: what both need is theirs in messages/recipients.',
+      severity: 'error',
+      from: { path: '^src/messages/(delivery|recipients)/' },
+      to: { path: '^src/messages/feedback/' },
+    },
+    {
       name: 'config-is-a-leaf',
       comment:
         'Settings are handed down as values: only what composes, or explains the installation, reads config.ts.',

@@ -70,6 +70,12 @@ const wrongImports: readonly (readonly [what: string, file: string, target: stri
     'messages/store.ts',
     'roles-mount-front-doors-routes-and-jobs',
   ],
+  [
+    'of delivery from feedback',
+    'messages/delivery/retry.ts',
+    'messages/feedback/feedback.ts',
+    'delivery-knows-no-feedback',
+  ],
   ['of a room from the settings', 'accounts/accounts.ts', 'config.ts', 'config-is-a-leaf'],
   [
     'of a channel from the database',

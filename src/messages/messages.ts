@@ -60,18 +60,12 @@ export {
   type ProviderId,
   providerIdMaxAgeMs,
   uncertainId,
-} from './feedback/provider-ids.ts';
+} from './recipients/provider-ids.ts';
 export { createReportIntake, type ReportIntake, startProviderEvents } from './feedback/provider-events.ts';
 export { applyInOrder, createStoring, defaultAppliedMax, planNextLooks } from './feedback/stored-events.ts';
 export { startCrediting } from './conversions/crediting.ts';
 export { startErasing } from './erasure/erasure.ts';
-export {
-  applyReports,
-  applyReportsWithin,
-  type FeedbackListeners,
-  type FeedbackTools,
-  type Report,
-} from './feedback/feedback.ts';
+export { applyReports, applyReportsWithin, type FeedbackTools, type Report } from './feedback/feedback.ts';
 export {
   hasHandedOff,
   hasUncounted,
@@ -81,7 +75,7 @@ export {
 export { deleteOldReputation, forgiveReputation } from './recipients/reputation.ts';
 export { endRepeats } from './delivery/repeats.ts';
 export { lockEngagedRecipients } from './recipients/engaged-store.ts';
-export { changeRecipients, type RecipientTools } from './recipients/recipients.ts';
+export { changeRecipients, type RecipientListeners, type RecipientTools } from './recipients/recipients.ts';
 export {
   campaignDropReasons,
   categoryFilter,

@@ -5,7 +5,7 @@ import type { Database, Transaction } from '../platform/postgres/database.ts';
 import {
   changeRecipients,
   endRepeats,
-  type FeedbackListeners,
+  type RecipientListeners,
   lockEngagedRecipients,
   type RecipientKey,
   type RecipientStatus,
@@ -27,7 +27,7 @@ import type { EngagementCounts, EngagementEvent } from './schema.ts';
  * 3. What they say is **written**: the first time of each kind in any order of arrival, and with it the recipient's
  *    status. A click is a display, and a display is a delivery. A push that was dismissed has arrived, no more.
  */
-export type PushEngagementTools = FeedbackListeners & RecipientTools & { database: Database; clock: Clock };
+export type PushEngagementTools = RecipientListeners & RecipientTools & { database: Database; clock: Clock };
 
 /** Clocks of phones are wrong by hours where their time zone is. */
 const aheadMaxMs = 86_400_000;

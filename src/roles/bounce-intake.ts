@@ -1,7 +1,7 @@
 import { hostname } from 'node:os';
 import { acceptsInbound, takeInbound } from '../email/email.ts';
 import type { Installation } from '../installation/installation.ts';
-import type { FeedbackListeners } from '../messages/messages.ts';
+import type { RecipientListeners } from '../messages/messages.ts';
 import { startListening } from './listening.ts';
 
 /**
@@ -10,7 +10,7 @@ import { startListening } from './listening.ts';
  */
 export async function startBounceIntake(
   installation: Installation,
-  feedback: FeedbackListeners,
+  feedback: RecipientListeners,
 ): Promise<{ port: number; stop: () => Promise<void> } | null> {
   const { config, hosts, clock, log } = installation;
   if (config.bounceListener === null) return null;

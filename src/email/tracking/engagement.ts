@@ -7,7 +7,7 @@ import * as store from './engagement-store.ts';
 import { isTooQuick } from './machine-engagement.ts';
 import {
   changeRecipients,
-  type FeedbackListeners,
+  type RecipientListeners,
   lockEngagedRecipients,
   type MessageChannel,
   type RecipientKey,
@@ -27,7 +27,7 @@ export type Engagement = {
   at: Date;
 };
 
-export type EngagementTools = FeedbackListeners &
+export type EngagementTools = RecipientListeners &
   RecipientTools & {
     channel: MessageChannel;
     database: Database;

@@ -19,7 +19,7 @@ import type { SendOutcome } from '../../channels/outcome.ts';
 import type { Lease } from '../../platform/queue/lease.ts';
 import { applyReports, type FeedbackTools } from '../feedback/feedback.ts';
 import type { Job } from '../channel.ts';
-import { findByProviderIds, uncertainId } from '../feedback/provider-ids.ts';
+import { findByProviderIds, uncertainId } from '../recipients/provider-ids.ts';
 import { dropJob, settleCrash, settleOutcome } from './settlement.ts';
 import { returnClaims, type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';
 import { emailChannel } from '../../email/channel.ts';

@@ -18,9 +18,8 @@ import type {
   MessageChannels,
   MessageFacts,
 } from '../channel.ts';
-import type { FeedbackListeners } from '../feedback/feedback.ts';
-import { keepProviderIds, type ProviderId, uncertainId } from '../feedback/provider-ids.ts';
-import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
+import { keepProviderIds, type ProviderId, uncertainId } from '../recipients/provider-ids.ts';
+import { changeRecipients, type RecipientListeners, type RecipientTools } from '../recipients/recipients.ts';
 import { settleAmbiguity, type SettlementContext, type UnannouncedRule } from './settlement.ts';
 import { isToldOf } from '../recipients/told-contacts.ts';
 import { type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
@@ -37,7 +36,7 @@ type WaysOfReporting = Pick<ChannelDelivery, 'isReportedById' | 'isReportedByRec
 
 /** What writing outcomes needs. */
 export type WriterTools = SuppressionTools &
-  FeedbackListeners &
+  RecipientListeners &
   RecipientTools & {
     database: Database;
     channels: MessageChannels;

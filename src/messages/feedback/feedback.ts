@@ -3,7 +3,7 @@ import type { Database, Transaction } from '../../platform/postgres/database.ts'
 import { continueByIndex } from '../../platform/postgres/lookup.ts';
 import type { SuppressionTools } from '../../audience/audience.ts';
 import type { MessageChannel } from '../channel.ts';
-import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
+import { changeRecipients, type RecipientListeners, type RecipientTools } from '../recipients/recipients.ts';
 import type { ReputationTools } from '../recipients/reputation.ts';
 import { statusRanks } from '../status.ts';
 import type { ReportedFate } from '../recipients/suppressing.ts';
@@ -27,16 +27,8 @@ export type Report = ReportedChange;
 
 export type FeedbackTools = SuppressionTools &
   ReputationTools &
-  FeedbackListeners &
+  RecipientListeners &
   RecipientTools & { database: Database };
-
-/** Called after a commit. */
-export type FeedbackListeners = {
-  /** Recipients of a campaign may have changed. */
-  onCampaignProgress: () => void;
-  /** Something that conditions of segments ask about contacts has changed. */
-  onContactsChanged: () => void;
-};
 
 /**
  * Applies reports in a transaction of their own. If several name one recipient, only the one with the highest status is
@@ -61,7 +53,7 @@ export async function applyReports(
  */
 export async function applyReportsWithin(
   transaction: Transaction,
-  tools: Omit<FeedbackTools, keyof FeedbackListeners>,
+  tools: Omit<FeedbackTools, keyof RecipientListeners>,
   channel: MessageChannel,
   reports: readonly Report[],
 ): Promise<boolean> {

@@ -18,7 +18,7 @@ import {
   type ProviderId,
   providerIdMaxAgeMs,
   uncertainId,
-} from './provider-ids.ts';
+} from '../recipients/provider-ids.ts';
 import {
   applyDueEvents,
   createStoring,

@@ -27,6 +27,14 @@ export type RecipientTools = {
   newId: NewId;
 };
 
+/** Called after the commit of such a change. */
+export type RecipientListeners = {
+  /** Recipients of a campaign may have changed. */
+  onCampaignProgress: () => void;
+  /** Something that conditions of segments ask about contacts has changed. */
+  onContactsChanged: () => void;
+};
+
 export type RecipientChange = {
   at: Date;
   /**

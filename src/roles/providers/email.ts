@@ -4,7 +4,7 @@ import type { EmailProviderTools } from '../../channels/email/provider-definitio
 import { emailProviders } from '../../channels/email/providers/registry.ts';
 import { createEmailIntake, emailChannel } from '../../email/email.ts';
 import type { Installation } from '../../installation/installation.ts';
-import { applyReports, createReportIntake, type FeedbackListeners } from '../../messages/messages.ts';
+import { applyReports, createReportIntake, type RecipientListeners } from '../../messages/messages.ts';
 import { createResolver } from '../../platform/dns/dns.ts';
 import type { WebPage } from '../../platform/http/route.ts';
 import { type ProcessShare, wholeShare } from '../../platform/process-share.ts';
@@ -15,7 +15,7 @@ import { callbackPages, callbackToolsOf } from './callbacks.ts';
 /** The provider of email that the settings choose. Throws, in words for the operator, where it cannot be made. */
 export function createEmailProvider(
   installation: Installation,
-  feedback: FeedbackListeners = { onCampaignProgress: () => undefined, onContactsChanged: () => undefined },
+  feedback: RecipientListeners = { onCampaignProgress: () => undefined, onContactsChanged: () => undefined },
   share: ProcessShare = wholeShare,
 ): Promise<EmailProvider> {
   const { config, clock, log, random, resolver } = installation;

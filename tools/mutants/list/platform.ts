@@ -150,7 +150,7 @@ export const platform: readonly Mutant[] = [
     harm: 'the segments of one organization, which take long, keep those of all others waiting',
   },
   {
-    file: 'src/messages/feedback/provider-ids.ts',
+    file: 'src/messages/recipients/provider-ids.ts',
     from: 'order by p.organization_id is not distinct from wanted.organization_id desc, p.created_at desc,',
     to: 'order by p.created_at desc,',
     tests: ['test/regressions/provider-ids.test.ts'],

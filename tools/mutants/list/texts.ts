@@ -147,7 +147,7 @@ export const texts: readonly Mutant[] = [
     harm: 'a receipt for another number settles a text that had the same id',
   },
   {
-    file: 'src/messages/feedback/provider-ids.ts',
+    file: 'src/messages/recipients/provider-ids.ts',
     from: 'do update\n   set message_id = excluded.message_id, ordinal = excluded.ordinal, created_at = excluded.created_at`',
     to: 'do nothing`',
     tests: ['test/regressions/provider-ids.test.ts'],
@@ -155,7 +155,7 @@ export const texts: readonly Mutant[] = [
     harm: 'receipts are given to the older of two texts with one id',
   },
   {
-    file: 'src/messages/feedback/provider-ids.ts',
+    file: 'src/messages/recipients/provider-ids.ts',
     from: 'order by channel, provider_message_id, organization_id, message_id desc',
     to: 'order by channel, provider_message_id, organization_id, message_id',
     tests: ['test/regressions/provider-ids.test.ts'],
