@@ -322,7 +322,7 @@ async function handOff(session: ChatAppSession, job: Job, permit: HandOffPermit)
   if (session.tools.clock.nowMs() >= (facts.expiresAt?.getTime() ?? Infinity))
     return failed('expired', 'Its time was over before it could be handed over.', facts);
   if (looked === undefined) return { kind: 'outcome', outcome: unknownState, facts };
-  if (looked.dropReason !== null) return { kind: 'dropped', reason: looked.dropReason, facts };
+  if (looked.dropReason !== null) return { kind: 'objected', objection: looked.dropReason, facts };
   const { template, account: loaded } = looked;
   const stopped = judgeTemplate(job, template, facts);
   if (template === null || stopped !== null)
@@ -348,7 +348,7 @@ async function handOff(session: ChatAppSession, job: Job, permit: HandOffPermit)
     const { dropReason } = outcome;
     return dropReason === null
       ? { kind: 'outcome', outcome: unknownState, facts }
-      : { kind: 'dropped', reason: dropReason, facts };
+      : { kind: 'objected', objection: dropReason, facts };
   }
   // No other job will need it.
   if (!facts.isShared && outcome.kind === 'accepted') session.messages.delete(job.messageId);

@@ -171,7 +171,7 @@ async function findBuilt(session: EmailSession, job: Job): Promise<BuiltEmail | 
 async function handOff(session: EmailSession, job: Job, permit: HandOffPermit): Promise<Attempt> {
   const { tools } = session;
   const fault = job.attempts > 0 ? null : await tools.deliverability.findFault(domainOf(job));
-  if (fault !== null) return { kind: 'dropped', reason: fault, facts: null };
+  if (fault !== null) return { kind: 'objected', objection: fault, facts: null };
   const built = await findBuilt(session, job);
   if (built === 'no_content') {
     return {

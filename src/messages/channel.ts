@@ -237,8 +237,10 @@ export type HandOffPermit = {
   signal: AbortSignal;
 };
 
-/** The result of one attempt. `facts` are of the message; null if they are not known. */
-export type Attempt = { facts: MessageFacts | null } & (
+/** What a channel says of one attempt. `facts` are of the message; null if they are not known. */
+export type Attempt = { facts: MessageFacts | null } & ChannelResult;
+
+export type ChannelResult =
   | {
       kind: 'outcome';
       outcome: SendOutcome<string>;
@@ -246,12 +248,11 @@ export type Attempt = { facts: MessageFacts | null } & (
       finding?: unknown;
     }
   /** Not tried: the address failed a check. */
-  | { kind: 'dropped'; reason: DropReason }
+  | { kind: 'objected'; objection: DropReason }
   /** Not tried: the message can never be sent. */
   | { kind: 'failed'; reason: string; diagnostic: string }
   /** Not tried, through no fault of the message: it goes back to the queue. */
-  | { kind: 'released'; pauseMs: number }
-);
+  | { kind: 'released'; pauseMs: number };
 
 export type MessageFacts = {
   /** Whether it has other recipients. */

@@ -31,7 +31,8 @@ export {
   smallContentBytesMax,
 } from './channel.ts';
 export { latestOfEach } from './latest-findings.ts';
-export { type Delivery, type DeliveryTools, startDelivery } from './delivery/deliver.ts';
+export { type Delivery, startDelivery } from './delivery/deliver.ts';
+export type { DeliveryTools } from './delivery/lease-session.ts';
 export { giveUpAllSetAside, type GivenUp, retrySetAside, type SetAsideTools } from './delivery/set-aside.ts';
 export {
   countSetAside,
@@ -151,7 +152,8 @@ export {
   loadSealedAttachments,
 } from './delivery/content-store.ts';
 export { keyColumns, type MessageKey, type RecipientKey, textOfKey, toKey, uniqueMessages } from './keys.ts';
-export { sealedUnderUnknownKey, toFailure } from './delivery/settlement.ts';
+export { sealedUnderUnknownKey } from './delivery/attempt-result.ts';
+export { toFailure } from './delivery/settlement.ts';
 export { defineMessageStatus, rankOf } from './status.ts';
 export type { MessageRouteTools } from './route-tools.ts';
 export { dueAfterMs } from './delivery/retry.ts';

@@ -241,10 +241,10 @@ async function handOff(session: PushSession, job: Job, permit: HandOffPermit): P
     return failed('expired', 'Its time was over before it could be handed over.', facts);
   const reach = session.reaches.get(textOfKey(job));
   if (reach === undefined) return { kind: 'outcome', outcome: unknownReach, facts };
-  if ('dropReason' in reach) return { kind: 'dropped', reason: reach.dropReason, facts };
+  if ('dropReason' in reach) return { kind: 'objected', objection: reach.dropReason, facts };
   const { device } = reach;
   const { target, tokenSha256 } = device;
-  if (target === null || tokenSha256 === null) return { kind: 'dropped', reason: 'no_address', facts };
+  if (target === null || tokenSha256 === null) return { kind: 'objected', objection: 'no_address', facts };
   const credentials = session.credentials.get(`${job.organizationId} ${target.platform}`);
   if (credentials === undefined)
     return failed(
@@ -275,7 +275,7 @@ async function handOff(session: PushSession, job: Job, permit: HandOffPermit): P
     const { dropReason } = cause;
     return dropReason === null
       ? { kind: 'outcome', outcome: unknownReach, facts }
-      : { kind: 'dropped', reason: dropReason, facts };
+      : { kind: 'objected', objection: dropReason, facts };
   }
   const finding = findingOf(outcome, { id: device.id, platform: target.platform, tokenSha256 });
   return { kind: 'outcome', outcome, facts, ...(finding !== null && { finding }) };

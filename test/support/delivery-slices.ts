@@ -33,3 +33,9 @@ export async function announceHandOffs(
   const { statement, values } = announcementOf(jobs, marker);
   return (await connection.rows(statement, values)).length > 0;
 }
+
+/** Numbers batches of markers as a lease does. */
+export function countBatches(): () => number {
+  let last = 0;
+  return () => (last += 1);
+}

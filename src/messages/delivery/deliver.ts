@@ -4,20 +4,18 @@ import { dateOf, sleep } from '../../platform/clock.ts';
 import { type Lease, takeLease } from '../../platform/queue/lease.ts';
 import { listenForWakes } from '../../platform/queue/wake.ts';
 import { contentBytesMax, type Job, type MessageChannel } from '../channel.ts';
-import {
-  openLeaseSession,
-  handOffJob,
-  type HandOffTools,
-  logFailure,
-  type ChannelSession,
-  type LeaseSession,
-  settle,
-} from './hand-off.ts';
-import { releaseJob, settleCrash, settleObjection } from './settlement.ts';
-import { returnClaims } from './settlement-writer.ts';
-import { findObjections } from './unwanted.ts';
 import { type Claim, claimDueJobs, claimPoisonJob } from './claim-store.ts';
+import { handOffJob } from './hand-off.ts';
+import {
+  type ChannelSession,
+  type DeliveryTools,
+  type LeaseSession,
+  openLeaseSession,
+} from './lease-session.ts';
+import { logFailure } from './observer.ts';
+import { releaseJob, settleCrash, settleObjection } from './settlement.ts';
 import type { Settlement } from './settlement-store.ts';
+import { returnClaims } from './settlement-writer.ts';
 import { claimDueSlices, deleteSlices } from './slice-store.ts';
 
 /**
@@ -27,10 +25,10 @@ import { claimDueSlices, deleteSlices } from './slice-store.ts';
  *    organizations in turns.
  * 2. **Drop** recipients that the checks refuse.
  * 3. **Load and build** the messages, each once for all of its recipients.
- * 4. **Hand off**, as many at once as the channel's provider can use. When everything but the message itself has been
- *    agreed on with the remote side, "about to hand off" is committed. Then the message is sent.
- * 5. **Settle** the outcomes in bulk: the job leaves the queue, or gets a new due time, in the statement that writes
- *    the recipient's fate.
+ * 4. **Hand off** (attempt.ts), as many at once as the channel's provider can use. When everything but the message itself
+ *    has been agreed on with the remote side, "about to hand off" is committed. Then the message is sent.
+ * 5. **Settle** the results (settlement.ts) in bulk (ledger.ts): the job leaves the queue, or gets a new due time, in the
+ *    statement that writes the recipient's fate.
  *
  * What is promised: a job is settled once, by the worker that claims it. A worker that dies before the commit of step 4
  * has sent nothing, and another one starts again. One that dies after it may have sent the message, and the job is
@@ -41,8 +39,6 @@ import { claimDueSlices, deleteSlices } from './slice-store.ts';
  * What is not promised: that no recipient gets a message twice. If the connection fails between the last octet and the
  * reply, it is unknown whether the message was accepted (RFC 1047). Such hand-offs are counted with the recipient.
  */
-export type DeliveryTools = HandOffTools;
-
 export type Delivery = {
   /** Begins nothing more, waits for what is under way (at most a minute), and returns the other claims to the queue. */
   stop: () => Promise<void>;
@@ -390,20 +386,15 @@ async function claimFor(
 /** Settles jobs that must not be handed off, and returns the others. */
 async function dropUnwanted(
   session: LeaseSession,
-  channelSession: ChannelSession,
+  { ledger }: ChannelSession,
   jobs: readonly Job[],
 ): Promise<Job[]> {
-  const objections = await findObjections(session.tools, jobs);
+  const objections = await session.objections.find(jobs);
   const { clock, random } = session.tools;
-  const checkedAtMs = clock.monotonicMs();
   const context = { atMs: clock.nowMs(), random: random(), dateOf };
-  for (const job of jobs) session.checkedAtMs.set(job, checkedAtMs);
   await Promise.all(
     [...objections].map(([job, objection]) =>
-      settle(session, channelSession, {
-        settlement: settleObjection(job, objection, context),
-        message: null,
-      }),
+      ledger.settle({ settlement: settleObjection(job, objection, context), message: null }),
     ),
   );
   return jobs.filter((job) => !objections.has(job));
@@ -423,16 +414,7 @@ function beginReadyJobs(dispatcher: Dispatcher, queue: LocalQueue): void {
 function beginJob(dispatcher: Dispatcher, queue: LocalQueue, job: Job): void {
   const { session, underWay } = dispatcher;
   queue.handOffs += 1;
-  const ending = handOffJob(session, queue.channelSession, job)
-    .finally(() => {
-      // The next hand-off need not wait until the outcome of this one is written.
-      queue.handOffs -= 1;
-      beginReadyJobs(dispatcher, queue);
-    })
-    .then(async (settled) => {
-      await settle(session, queue.channelSession, settled);
-      noteRequeue(queue, settled.settlement);
-    })
+  const ending = deliverJob(dispatcher, queue, job)
     .catch((cause: unknown) => {
       logFailure(session.tools.log, cause);
     })
@@ -443,6 +425,17 @@ function beginJob(dispatcher: Dispatcher, queue: LocalQueue, job: Job): void {
       session.wakeup.wake();
     });
   underWay.add(ending);
+}
+
+async function deliverJob(dispatcher: Dispatcher, queue: LocalQueue, job: Job): Promise<void> {
+  const { channelSession } = queue;
+  const settled = await handOffJob(dispatcher.session, channelSession, job).finally(() => {
+    // The next hand-off need not wait until the outcome of this one is written.
+    queue.handOffs -= 1;
+    beginReadyJobs(dispatcher, queue);
+  });
+  await channelSession.ledger.settle(settled);
+  noteRequeue(queue, settled.settlement);
 }
 
 /** No notification is sent when a requeued job falls due. */
@@ -489,11 +482,11 @@ async function drain(dispatcher: Dispatcher): Promise<void> {
     });
   });
   const waiting = listLanes(dispatcher).flatMap(({ lane, queue: { channelSession } }) =>
-    lane.ready.splice(0).map((job) => ({ job, channelSession })),
+    lane.ready.splice(0).map((job) => ({ job, ledger: channelSession.ledger })),
   );
   const context = { atMs: clock.nowMs(), random: random(), dateOf };
-  const released = waiting.map(({ job, channelSession }) =>
-    settle(session, channelSession, { settlement: releaseJob(job, context), message: null }),
+  const released = waiting.map(({ job, ledger }) =>
+    ledger.settle({ settlement: releaseJob(job, context), message: null }),
   );
   await Promise.race([Promise.allSettled([finishReadyJobs(dispatcher), ...released]), timeout]);
   cancel();

@@ -26,7 +26,8 @@ import {
   type Job,
   smallContentBytesMax,
 } from '../channel.ts';
-import { handOffJob, type LeaseSession, openLeaseSession, settle } from './hand-off.ts';
+import { handOffJob } from './hand-off.ts';
+import { type LeaseSession, openLeaseSession } from './lease-session.ts';
 import type { Settled } from './settlement-writer.ts';
 
 const epoch = 7;
@@ -237,7 +238,7 @@ test('what the channel says of an attempt is what is settled, with what it knows
     settlement: { status: 'sent', providerMessageId: 'ring 7', wasHandedOff: true, requeue: null },
     message: facts,
   });
-  expect(await settle({ kind: 'dropped', reason: 'suppressed', facts })).toMatchObject({
+  expect(await settle({ kind: 'objected', objection: 'suppressed', facts })).toMatchObject({
     settlement: { status: null, dropReason: 'suppressed', wasHandedOff: false, requeue: null },
     message: facts,
   });
@@ -297,7 +298,7 @@ describe('the line of an attempt', () => {
     ['accepted', arrived],
     ['unavailable', unavailable],
     ['postponed', postponed],
-    ['dropped', { kind: 'dropped', reason: 'suppressed', facts }],
+    ['dropped', { kind: 'objected', objection: 'suppressed', facts }],
     ['failed', { kind: 'failed', reason: 'storm', diagnostic: 'too windy', facts: null }],
     ['released', { kind: 'released', pauseMs: 3_000, facts }],
     ['crashed', new Error('cannot be built')],
@@ -364,7 +365,7 @@ test('messages with a policy of their own are settled by it, and leave room for 
   for (let count = 1; count <= 20; count += 1) {
     const settled = await handOff(session, aJob());
     expect(settled).toMatchObject({ settlement: { status: 'delivered' } });
-    const settling = settle(session, session.channelSessions[0]!, settled);
+    const settling = session.channelSessions[0]!.ledger.settle(settled);
     await clock.whenWaiting(1);
     clock.advance(1_000);
     expect(await settling).toBe(true);
@@ -499,7 +500,7 @@ describe('whoever unsubscribes', () => {
     const contactId = await insertContact();
     const session = openSession(carry);
     const jobs = [aJob({ contactId }), aJob({ contactId })] as const;
-    for (const job of jobs) session.checkedAtMs.set(job, clock.monotonicMs());
+    expect(await session.objections.find(jobs)).toEqual(new Map());
     await unsubscribe(contactId);
     clock.advance(1_900);
     expect(await handOff(session, jobs[0])).toMatchObject({ settlement: { status: 'sent' } });
@@ -614,7 +615,7 @@ describe('while a provider is away', () => {
   });
 
   test.each<[string, HandOff]>([
-    ['is dropped', () => Promise.resolve({ kind: 'dropped', reason: 'suppressed', facts: null })],
+    ['is dropped', () => Promise.resolve({ kind: 'objected', objection: 'suppressed', facts: null })],
     ['fails', () => Promise.resolve({ kind: 'failed', reason: 'other', diagnostic: 'gone', facts: null })],
     ['is released', () => Promise.resolve({ kind: 'released', pauseMs: 0, facts: null })],
     ['is postponed', () => Promise.resolve(postponed)],

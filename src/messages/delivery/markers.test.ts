@@ -1,6 +1,6 @@
 import { beforeEach, expect, test } from 'vitest';
 import { untried } from '../../../test/support/jobs.ts';
-import { announceHandOffs } from '../../../test/support/delivery-slices.ts';
+import { announceHandOffs, countBatches } from '../../../test/support/delivery-slices.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
 import {
   type Database,
@@ -59,12 +59,12 @@ async function announce(book: MarkerBook, ...jobs: Job[]): Promise<boolean> {
 }
 
 test('hand-offs that are announced at once share a marker, which names the claim of each', async () => {
-  expect(await announce(openMarkerBook(epoch), aJob(1), aJob(2))).toBe(true);
+  expect(await announce(openMarkerBook(epoch, countBatches()), aJob(1), aJob(2))).toBe(true);
   expect(await listMarkers()).toEqual([{ ordinals: [1, 2], claims: [101, 102] }]);
 });
 
 test('a marker stands until the outcomes of all its jobs are written, and goes with the next one', async () => {
-  const book = openMarkerBook(epoch);
+  const book = openMarkerBook(epoch, countBatches());
   const [first, second, third, fourth] = [aJob(1), aJob(2), aJob(3), aJob(4)];
   await announce(book, first, second);
   book.clear(first);
@@ -77,7 +77,7 @@ test('a marker stands until the outcomes of all its jobs are written, and goes w
 });
 
 test('the markers of several batches of two organizations that are over all go with the next one', async () => {
-  const book = openMarkerBook(epoch);
+  const book = openMarkerBook(epoch, countBatches());
   const jobs = [1, 2, 3, 4, 5].map(aJob);
   jobs[4]!.organizationId = '01930000-0000-7000-8000-000000000003';
   for (const batch of [jobs.slice(0, 2), jobs.slice(2, 4), jobs.slice(4)]) await announce(book, ...batch);
@@ -89,12 +89,12 @@ test('the markers of several batches of two organizations that are over all go w
 
 test('a worker that was buried announces nothing', async () => {
   await database.rows(unpreparedStatement('delete from workers where epoch = $1'), [epoch]);
-  expect(await announce(openMarkerBook(epoch), aJob(1))).toBe(false);
+  expect(await announce(openMarkerBook(epoch, countBatches()), aJob(1))).toBe(false);
   expect(await listMarkers()).toEqual([]);
 });
 
 test('when a marker could not be committed, what was over is removed with a later one', async () => {
-  const book = openMarkerBook(epoch);
+  const book = openMarkerBook(epoch, countBatches());
   const [over, failed, later] = [aJob(1), aJob(2), aJob(3)];
   await announce(book, over);
   book.clear(over);

@@ -19,15 +19,14 @@ export type MarkerBook = {
   clear: (job: Job) => void;
 };
 
-export function openMarkerBook(epoch: number): MarkerBook {
-  let lastBatch = 0;
+/** `nextBatch` numbers the batches of all books of the worker. */
+export function openMarkerBook(epoch: number, nextBatch: () => number): MarkerBook {
   const batchOf = new Map<Job, number>();
   const jobsLeft = new Map<number, number>();
   let batchesOver: number[] = [];
   return {
     write: async (jobs, announce) => {
-      lastBatch += 1;
-      const batch = lastBatch;
+      const batch = nextBatch();
       for (const job of jobs) batchOf.set(job, batch);
       jobsLeft.set(batch, jobs.length);
       const removed = batchesOver;

@@ -55,16 +55,20 @@ test('each settlement has the outcome that an operator would call it', () => {
 });
 
 test('a provider that cannot be reached is told apart from one that wants to be asked later', () => {
-  expect(endOf({ kind: 'deferred', reason: 'storm', reply })).toEqual({
+  expect(endOf({ kind: 'outcome', outcome: { kind: 'deferred', reason: 'storm', reply } })).toEqual({
     outcome: 'deferred',
     reason: 'storm',
     code: 452,
   });
-  expect(endOf({ kind: 'deferred', reason: 'provider_unavailable', reply })).toEqual({
+  expect(
+    endOf({ kind: 'outcome', outcome: { kind: 'deferred', reason: 'provider_unavailable', reply } }),
+  ).toEqual({
     outcome: 'unavailable',
     code: 452,
   });
-  expect(endOf({ kind: 'accepted', providerMessageId: '7', reply: null })).toEqual({
+  expect(
+    endOf({ kind: 'outcome', outcome: { kind: 'accepted', providerMessageId: '7', reply: null } }),
+  ).toEqual({
     outcome: 'accepted',
     code: null,
   });

@@ -1,6 +1,9 @@
 import type { SendingChannel } from '../../channels/channel.ts';
 import type { SendOutcome } from '../../channels/outcome.ts';
+import type { Log } from '../../platform/log.ts';
+import { DatabaseUnavailableError } from '../../platform/postgres/database.ts';
 import { recipientStatuses } from '../schema.ts';
+import { type AttemptResult, sealedUnderUnknownKey } from './attempt-result.ts';
 import type { Settlement } from './settlement-store.ts';
 
 /**
@@ -43,7 +46,26 @@ export type AttemptOutcome = (typeof attemptOutcomes)[number];
 /** `reason` is of a closed list, and `code` what the remote side answered with. Null: nothing was tried. */
 export type AttemptEnd = { outcome: AttemptOutcome; reason?: string; code?: number | null } | null;
 
-export function endOf(outcome: SendOutcome<string>): AttemptEnd {
+export function endOf(result: AttemptResult): AttemptEnd {
+  switch (result.kind) {
+    case 'untried':
+      return null;
+    case 'released':
+    case 'crashed':
+      return { outcome: result.kind };
+    case 'objected':
+      return { outcome: 'dropped', reason: result.objection };
+    case 'failed':
+      return { outcome: 'failed', reason: result.reason };
+    case 'outcome':
+      return endOfOutcome(result.outcome);
+    case 'uncertain':
+      return { outcome: 'unknown' };
+  }
+}
+
+function endOfOutcome(outcome: SendOutcome<string>): AttemptEnd {
+  if (outcome === sealedUnderUnknownKey) return { outcome: 'postponed', reason: 'unknown_key' };
   const code = outcome.reply?.code ?? null;
   switch (outcome.kind) {
     case 'accepted':
@@ -56,6 +78,54 @@ export function endOf(outcome: SendOutcome<string>): AttemptEnd {
         : { outcome: 'deferred', reason: outcome.reason, code };
     case 'rejected':
       return { outcome: 'rejected', reason: outcome.reason, code };
+  }
+}
+
+/**
+ * Of a campaign's recipients one in so many has lines in the log, the same with each of its attempts. With fewer, a
+ * campaign of a million makes too few lines to look at; with more, its lines hide all others.
+ */
+const sampledRecipients = 100;
+
+/** One line says all that is known of an attempt. What the remote side said may quote the message, and is not in it. */
+export function tellAttempt(
+  { log, observer }: { log: Log; observer?: DeliveryObserver },
+  provider: string,
+  {
+    settlement: { job, requeue },
+    end,
+    durationMs,
+  }: { settlement: Settlement; end: NonNullable<AttemptEnd>; durationMs: number },
+): void {
+  const channel = job.channel.name;
+  observer?.onAttempted({ channel, provider, outcome: end.outcome, durationMs });
+  const isQuiet = job.isCampaign && job.ordinal % sampledRecipients !== 0;
+  log[isQuiet ? 'debug' : 'info'](
+    {
+      organization_id: job.organizationId,
+      message_id: job.messageId,
+      ordinal: job.ordinal,
+      channel,
+      provider,
+      class: job.isCampaign ? 'campaign' : 'transactional',
+      attempt: job.attempts + 1,
+      outcome: end.outcome,
+      reason: end.reason,
+      code: end.code ?? undefined,
+      possible_duplicate: job.ambiguities > 0,
+      next_attempt_at: requeue?.dueAt,
+      trace_id: job.traceId ?? undefined,
+      ms: Math.round(durationMs),
+    },
+    'attempt',
+  );
+}
+
+export function logFailure(log: Log, cause: unknown): void {
+  if (cause instanceof DatabaseUnavailableError) {
+    log.warn({ err: cause }, 'database unavailable, delivery pauses');
+  } else {
+    log.error({ err: cause }, 'delivery failed');
   }
 }
 

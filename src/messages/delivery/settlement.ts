@@ -1,5 +1,6 @@
 import type { RemoteReply, SendOutcome } from '../../channels/outcome.ts';
 import type { Job, MessageChannel, Refusal } from '../channel.ts';
+import type { AttemptResult } from './attempt-result.ts';
 import { dueAfterMs, nextPauseMs } from './retry.ts';
 import type { DropReason } from '../schema.ts';
 import type { Objection } from './unwanted.ts';
@@ -18,6 +19,24 @@ export type SettlementContext = {
 };
 
 /** What to write after an attempt. */
+export function settlementOf(job: Job, result: AttemptResult, context: SettlementContext): Settlement {
+  switch (result.kind) {
+    case 'untried':
+    case 'released':
+      return releaseJob(job, context, result.pauseMs);
+    case 'objected':
+      return settleObjection(job, result.objection, context);
+    case 'failed':
+      return failJob(job, result.reason, result.diagnostic);
+    case 'outcome':
+      return settleOutcome(job, result.outcome, context);
+    case 'uncertain':
+      return settleAmbiguity(job, context);
+    case 'crashed':
+      return settleCrash(job, context, result.words);
+  }
+}
+
 export function settleOutcome(
   job: Job,
   outcome: SendOutcome<string>,
@@ -129,24 +148,6 @@ export function settleAmbiguity(job: Job, context: SettlementContext): Settlemen
       : null,
   };
 }
-
-/** If shorter, keys are queried more often. If longer, mail waits after the process has learned the key. */
-const unknownKeyPauseMs = 60_000;
-
-/**
- * The content is sealed under a key that this process does not know. Another process may know it, or this one may learn
- * it later. No attempt was made, and nothing is wrong with the message.
- */
-export const sealedUnderUnknownKey: SendOutcome<string> = {
-  kind: 'postponed',
-  retryAfterMs: unknownKeyPauseMs,
-  reply: {
-    code: null,
-    enhancedCode: null,
-    diagnostic: 'It is sealed under a key that this process does not know: its secret was retired.',
-    remote: null,
-  },
-};
 
 /** Gives a job back unchanged: the message is not the reason why it was not handed off. */
 export function releaseJob(job: Job, context: SettlementContext, pauseMs = 0): Settlement {

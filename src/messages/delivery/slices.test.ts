@@ -17,9 +17,8 @@ import {
 import type { Lease } from '../../platform/queue/lease.ts';
 import { createSecrets } from '../../platform/secrets.ts';
 import type { Job } from '../channel.ts';
-import { announceHandOffs } from '../../../test/support/delivery-slices.ts';
+import { announceHandOffs, countBatches } from '../../../test/support/delivery-slices.ts';
 import { type Ledger, type LedgerOptions, openLedger } from './ledger.ts';
-import { openMarkerBook } from './markers.ts';
 import { dropJob, failJob, releaseJob, settleAmbiguity, settleCrash, settleOutcome } from './settlement.ts';
 import { returnClaims, type Settled, writeSettlements, type WriterTools } from './settlement-writer.ts';
 import { claimDueSlices, deleteSlices, type SliceClaim } from './slice-store.ts';
@@ -598,7 +597,7 @@ function ledgerOf(
   given: WriterTools,
   { announcedMax = 4, isAnnouncedApart = false }: Partial<LedgerOptions> = {},
 ): Ledger {
-  return openLedger(given, { lease, book: openMarkerBook(epoch), announcedMax, isAnnouncedApart });
+  return openLedger(given, { lease, nextBatch: countBatches(), announcedMax, isAnnouncedApart });
 }
 
 describe('the ledger', () => {

@@ -4,7 +4,7 @@
  */
 import { beforeEach, describe, expect, test } from 'vitest';
 import { untried } from '../../../test/support/jobs.ts';
-import { announceHandOffs } from '../../../test/support/delivery-slices.ts';
+import { announceHandOffs, countBatches } from '../../../test/support/delivery-slices.ts';
 import { messageChannels } from '../../../test/support/channels.ts';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
@@ -19,7 +19,6 @@ import { smsChannel } from '../../sms/channel.ts';
 import type { Job, MessageChannel } from '../channel.ts';
 import { announcementOf } from './hand-off-store.ts';
 import { openLedger } from './ledger.ts';
-import { openMarkerBook } from './markers.ts';
 import { settleOutcome } from './settlement.ts';
 import { type Settled, writeSettlements, type WriterTools } from './settlement-writer.ts';
 import { isPlainlyTaken, writeTaken } from './taken.ts';
@@ -234,7 +233,7 @@ describe('where a segment of one organization reads messages', () => {
     const lease: Lease = { epoch, signal: new AbortController().signal, release: () => Promise.resolve() };
     return openLedger(tools(), {
       lease,
-      book: openMarkerBook(epoch),
+      nextBatch: countBatches(),
       announcedMax: 8,
       isAnnouncedApart: false,
     });

@@ -3,7 +3,7 @@ import type { Mutant } from '../mutant.ts';
 
 export const leases: readonly Mutant[] = [
   {
-    file: 'src/messages/delivery/hand-off.ts',
+    file: 'src/messages/delivery/lease-session.ts',
     from: 'AbortSignal.any([lease.signal, stopping, ended.signal])',
     to: 'AbortSignal.any([stopping, ended.signal])',
     tests: ['test/journeys/zombie.system.test.ts'],
@@ -11,7 +11,7 @@ export const leases: readonly Mutant[] = [
     harm: 'a worker that lost its lease hands mail off that others hand off too',
   },
   {
-    file: 'src/messages/delivery/hand-off.ts',
+    file: 'src/messages/delivery/lease-session.ts',
     from: 'AbortSignal.any([lease.signal, stopping, ended.signal])',
     to: 'AbortSignal.any([lease.signal, ended.signal])',
     tests: ['src/messages/delivery/hand-off.test.ts'],
@@ -19,16 +19,16 @@ export const leases: readonly Mutant[] = [
     harm: 'a worker that is to stop goes on sending all that it has claimed',
   },
   {
-    file: 'src/messages/delivery/hand-off.ts',
-    from: 'if (session.signal.aborted) return settled(releaseJob(job, context()));',
+    file: 'src/messages/delivery/attempt.ts',
+    from: 'if (session.signal.aborted) return untried();',
     to: '',
     tests: ['src/messages/delivery/hand-off.test.ts'],
     named: 'what was not begun goes back untried',
     harm: 'a worker that lost its lease, or is to stop, bothers providers with what it must not send',
   },
   {
-    file: 'src/messages/delivery/hand-off.ts',
-    from: '      signal: session.signal,\n    });',
+    file: 'src/messages/delivery/attempt.ts',
+    from: '      signal,\n    });',
     to: '      signal: session.lease.signal,\n    });',
     tests: ['src/messages/delivery/hand-off.test.ts'],
     named: 'what breaks off before it is announced is no crash',
@@ -60,7 +60,7 @@ export const leases: readonly Mutant[] = [
     harm: 'what a worker gave back because its server was slow is sent by it all the same, and by another too',
   },
   {
-    file: 'src/messages/delivery/hand-off.ts',
+    file: 'src/messages/delivery/attempt.ts',
     from: 'if (!isOwn || session.signal.aborted) throw',
     to: 'if (session.signal.aborted) throw',
     tests: ['test/journeys/delivery.test.ts'],
@@ -156,9 +156,9 @@ export const leases: readonly Mutant[] = [
     harm: "one sender's dead domains leave everybody's addresses unchecked",
   },
   {
-    file: 'src/messages/delivery/hand-off.ts',
-    from: 'if (!isConfirmed && cause instanceof UnknownKeyError) {',
-    to: 'if (!isConfirmed && cause instanceof UnknownKeyError && job.crashes > 9) {',
+    file: 'src/messages/delivery/attempt.ts',
+    from: 'if (cause instanceof UnknownKeyError)\n',
+    to: 'if (cause instanceof UnknownKeyError && signal.aborted)\n',
     tests: ['test/journeys/missed-rotations.test.ts'],
     named: 'what is sealed under a key that a node does not know waits for another node',
     harm: 'messages with files are set aside after a rotation that one node missed',

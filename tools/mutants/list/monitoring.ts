@@ -31,7 +31,7 @@ export const monitoring: readonly Mutant[] = [
     harm: 'a scrape hangs while PostgreSQL does not answer, so that nothing at all is seen of an outage',
   },
   {
-    file: 'src/messages/delivery/hand-off.ts',
+    file: 'src/messages/delivery/observer.ts',
     from: 'job.isCampaign && job.ordinal % sampledRecipients !== 0',
     to: 'job.isCampaign && job.attempts % sampledRecipients !== 0',
     tests: ['src/messages/delivery/hand-off.test.ts'],
