@@ -15,8 +15,8 @@ import type { Job } from '../../src/messages/channel.ts';
 import { eraseNext } from '../../src/messages/erasure/erasure.ts';
 import { messageChannels } from '../support/channels.ts';
 import { settleCrash, settleOutcome } from '../../src/messages/delivery/settlement.ts';
+import { returnClaims } from '../../src/messages/delivery/claim-recovery.ts';
 import {
-  returnClaims,
   type Settled,
   writeSettlements,
   type WriterTools,

@@ -15,7 +15,7 @@ import {
 import { logFailure } from './observer.ts';
 import { releaseJob, settleCrash, settleObjection } from './settlement.ts';
 import type { Settlement } from './settlement-store.ts';
-import { returnClaims } from './settlement-writer.ts';
+import { returnClaims } from './claim-recovery.ts';
 import { claimDueSlices, deleteSlices } from './slice-store.ts';
 
 /**

@@ -20,7 +20,8 @@ import type { Job } from '../channel.ts';
 import { announceHandOffs, countBatches } from '../../../test/support/delivery-slices.ts';
 import { type Ledger, type LedgerOptions, openLedger } from './ledger.ts';
 import { dropJob, failJob, releaseJob, settleAmbiguity, settleCrash, settleOutcome } from './settlement.ts';
-import { returnClaims, type Settled, writeSettlements, type WriterTools } from './settlement-writer.ts';
+import { returnClaims } from './claim-recovery.ts';
+import { type Settled, writeSettlements, type WriterTools } from './settlement-writer.ts';
 import { claimDueSlices, deleteSlices, type SliceClaim } from './slice-store.ts';
 import { isPlainlyTaken, writeTaken } from './taken.ts';
 

@@ -180,7 +180,7 @@ export const leases: readonly Mutant[] = [
     harm: 'while an older release guards, nobody recovers what only a newer one can',
   },
   {
-    file: 'src/messages/delivery/settlement-writer.ts',
+    file: 'src/messages/delivery/claim-recovery.ts',
     from: 'if (unknown.length > 0)',
     to: 'if (unknown.length < 0)',
     tests: ['test/journeys/another-channel.test.ts'],
@@ -212,7 +212,7 @@ export const leases: readonly Mutant[] = [
     harm: 'an older release stops at every claim for a job that it cannot take',
   },
   {
-    file: 'src/messages/delivery/settlement-writer.ts',
+    file: 'src/messages/delivery/claim-recovery.ts',
     from: 'if (item === undefined || others.length > 0) return writeApart(tools, epoch, items);',
     to: '',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -220,7 +220,7 @@ export const leases: readonly Mutant[] = [
     harm: 'one claim that cannot be returned takes those of its batch along, which are never sent',
   },
   {
-    file: 'src/messages/delivery/settlement-writer.ts',
+    file: 'src/messages/delivery/claim-recovery.ts',
     from: '  if (causes.length > 0)\n    throw',
     to: '  if (causes.length < 0)\n    throw',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],

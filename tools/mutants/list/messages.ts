@@ -677,7 +677,7 @@ export const messages: readonly Mutant[] = [
     harm: 'a campaign ends only when something else wakes the counting',
   },
   {
-    file: 'src/messages/delivery/settlement-writer.ts',
+    file: 'src/messages/delivery/claim-recovery.ts',
     from: 'job.isAnnounced ? settleAmbiguity(job, context) : settleUnannounced(job, context)',
     to: 'settleUnannounced(job, context)',
     tests: ['test/journeys/delivery.test.ts'],
@@ -685,7 +685,7 @@ export const messages: readonly Mutant[] = [
     harm: 'messages that had left before a crash are sent again',
   },
   {
-    file: 'src/messages/delivery/settlement-writer.ts',
+    file: 'src/messages/delivery/claim-recovery.ts',
     from: 'job.isAnnounced ? settleAmbiguity(job, context) : settleUnannounced(job, context)',
     to: 'settleAmbiguity(job, context)',
     tests: ['test/journeys/delivery.test.ts'],
@@ -903,7 +903,7 @@ export const messages: readonly Mutant[] = [
     harm: 'after sixty thousand opens no more are written down',
   },
   {
-    file: 'src/messages/delivery/settlement-writer.ts',
+    file: 'src/messages/delivery/claim-recovery.ts',
     from: '    const jobs = claims.length - failed.size;',
     to: `    const jobs = claims.length - failed.size;
     await deleteMarkers(tools.database, epoch);`,
@@ -912,7 +912,7 @@ export const messages: readonly Mutant[] = [
     harm: 'of what had left before a crash, all but the first five hundred is sent again',
   },
   {
-    file: 'src/messages/delivery/settlement-writer.ts',
+    file: 'src/messages/delivery/claim-recovery.ts',
     from: "'claims of an ended worker returned to the queue');",
     to: `'claims of an ended worker returned to the queue');
     if (claims.length > 0) return;`,
