@@ -92,6 +92,23 @@ module.exports = {
       to: { path: '^src/channels/[^/]+/providers/[^/]+/', dependencyTypesNot: ['type-only'] },
     },
     {
+      name: 'recipients-are-changed-in-one-place',
+      comment:
+        'What is written of recipients goes through changeRecipients or takenStatements, which do all that must follow.',
+      severity: 'error',
+      from: { path: '^src/', pathNot: '^src/messages/recipients/' },
+      to: {
+        path: '^src/messages/recipients/(writes|(settlement|taken|report|engagement|erasure|member)-store)\\.ts$',
+        dependencyTypesNot: ['type-only'],
+      },
+    },
+    {
+      name: 'recipients-know-nobody-who-changes-them',
+      severity: 'error',
+      from: { path: '^src/messages/recipients/' },
+      to: { path: '^src/messages/(campaigns|conversions|delivery|erasure|feedback)/' },
+    },
+    {
       name: 'channels-take-values-and-give-values',
       comment: 'A channel knows no database, queue or HTTP server.',
       severity: 'error',

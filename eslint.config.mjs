@@ -46,6 +46,20 @@ export default tseslint.config(
     rules: { 'local/closed-predicates': 'error' },
   },
   {
+    // Whatever changes recipients goes through one room, which does all that must follow (recipients.ts).
+    files: ['src/**/*.ts'],
+    ignores: ['**/*.test.ts', 'src/messages/recipients/**'],
+    rules: {
+      'no-restricted-syntax': [
+        'error',
+        ...['TemplateElement[value.raw', 'Literal[value'].map((text) => ({
+          selector: `${text}=/\\b(insert into|update|delete from)\\s+(recipients|recipient_changes|recipient_counts)\\b/]`,
+          message: 'Recipients are changed in src/messages/recipients/.',
+        })),
+      ],
+    },
+  },
+  {
     // A browser has no other clock.
     files: ['clients/**/*.ts'],
     rules: { 'no-restricted-globals': 'off' },

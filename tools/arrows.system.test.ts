@@ -101,6 +101,18 @@ const wrongImports: readonly (readonly [what: string, file: string, target: stri
     'channels/sms/providers/smpp/url.ts',
     'providers-are-known-by-their-registry',
   ],
+  [
+    'of a statement that changes recipients from outside',
+    'messages/delivery/deliver.ts',
+    'messages/recipients/settlement-store.ts',
+    'recipients-are-changed-in-one-place',
+  ],
+  [
+    'of those who change recipients from these',
+    'messages/recipients/recipients.ts',
+    'messages/delivery/settlement.ts',
+    'recipients-know-nobody-who-changes-them',
+  ],
   ['of a channel from pg', 'channels/email/email.ts', 'pg', 'channels-take-values-and-give-values'],
   [
     'of a channel from fastify',

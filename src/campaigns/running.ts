@@ -15,14 +15,12 @@ import {
   hasUncounted,
   holdInQueue,
   showInQueue,
-  insertCampaignRecipients,
   type Reach,
   type RecipientTools,
   sliceSize,
 } from '../messages/messages.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
-import { continueByIndex } from '../platform/postgres/lookup.ts';
 import { tryLockName } from '../platform/postgres/name-locks.ts';
 import type { Pauses } from '../platform/queue/pauses.ts';
 import type { Secrets } from '../platform/secrets.ts';
@@ -372,15 +370,10 @@ async function expand(
     reach: channelOf(tools, running).reach,
     variables: await loadVariables(transaction, running),
     chosenAt: frozenAt,
-    at,
   };
   await changeRecipients(transaction, tools, {
     at,
-    write: async () => {
-      const dropped = await insertCampaignRecipients(transaction, recipients);
-      await continueByIndex(transaction);
-      return dropped;
-    },
+    write: { kind: 'campaign_recipients', recipients },
     // No condition of a segment asks about drops.
     told: { recipients: [] },
   });

@@ -44,7 +44,7 @@ export {
 export { listOpenBreakers } from './delivery/breaker-store.ts';
 export { countQueued, countWaiting, findOldestDue, listOldestDue } from './delivery/waiting-store.ts';
 export { type DeliveryObserver, settledOutcomeOf } from './delivery/observer.ts';
-export type { Settlement } from './delivery/settlement-store.ts';
+export type { Settlement } from './recipients/settlement-store.ts';
 export { type EngagementAction, engagementActions, hasEngaged } from './recipients/contact-engagement.ts';
 export {
   readContactToken,
@@ -74,8 +74,9 @@ export {
   sumRecipientCounts,
 } from './recipients/counts-store.ts';
 export { deleteOldReputation, forgiveReputation } from './recipients/reputation.ts';
-export { endRepeats } from './delivery/repeats.ts';
-export { lockEngagedRecipients } from './recipients/engaged-store.ts';
+export { endRepeats } from './delivery/repeats-store.ts';
+export { lockEngagedRecipients } from './recipients/locks-store.ts';
+export type { NotedEngagement, ToldEngagement } from './recipients/engagement-store.ts';
 export { changeRecipients, type RecipientListeners, type RecipientTools } from './recipients/recipients.ts';
 export {
   campaignDropReasons,
@@ -120,7 +121,6 @@ export {
   admitRecipients,
   type CampaignMessage,
   completeCampaignMessage,
-  type ContactVariables,
   countInQueue,
   countInQueueOf,
   findMessageContent,
@@ -130,21 +130,13 @@ export {
   findCampaignMessages,
   holdInQueue,
   showInQueue,
-  insertCampaignRecipients,
-  type NewMembers,
-  loadContactValues,
   stopMessage,
 } from './campaigns/store.ts';
-export { keyOfContact, type Reach } from './campaigns/reach.ts';
+export { type ContactVariables, loadContactValues } from './recipients/contact-values-store.ts';
+export type { NewMembers } from './recipients/member-store.ts';
+export { keyOfContact, type Reach } from './recipients/reach.ts';
 export { countChangedRecipients, sliceSize } from './recipients/counts.ts';
-export {
-  type ChangedRecipient,
-  type ChangedRow,
-  findAddressKeys,
-  findUnreachedAddresses,
-  raiseStatuses,
-  toChanged,
-} from './recipients/store.ts';
+export { findAddressKeys, findUnreachedAddresses } from './recipients/store.ts';
 export {
   type DeliverableMessage,
   loadDeliverableMessages,

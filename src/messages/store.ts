@@ -15,6 +15,7 @@ import { allOf, anyOf, type Predicate, toPredicate } from '../platform/postgres/
 import { isTemplateUnchanged, type KeptVersion } from '../templates/templates.ts';
 import { type Horizon, isBeyond } from './kept.ts';
 import type { RecipientKey } from './keys.ts';
+import { insertionOf } from './recipients/insertion-store.ts';
 import type { dropReasons, RecipientStatus } from './schema.ts';
 import type { RecipientField, Submission } from './submission.ts';
 
@@ -60,12 +61,11 @@ function insertionsIf(condition: Predicate): string {
      from unnest($1::uuid[], $2::uuid[], $9::text[]) as message (organization_id, id, content)
      where content is not null and ${condition}
    ), new_recipients as (
-     insert into recipients
-       (organization_id, message_id, ordinal, field, address, address_key, status_at, drop_reason)
-     select organization_id, message_id, ordinal, field, address, address_key, $10, drop_reason
-     from unnest($11::uuid[], $12::uuid[], $13::integer[], $14::text[], $15::text[], $16::text[], $17::text[])
-       as recipient (organization_id, message_id, ordinal, field, address, address_key, drop_reason)
-     where ${condition}
+     ${insertionOf(
+       `unnest($11::uuid[], $12::uuid[], $13::integer[], $14::text[], $15::text[], $16::text[], $17::text[])
+       as recipient (organization_id, message_id, ordinal, field, address, address_key, drop_reason)`,
+       { at: '$10', condition },
+     )}
    ), new_jobs as (
      insert into delivery_queue
        (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes, trace_id)

@@ -1,17 +1,6 @@
 import { type Connection, statement } from '../platform/postgres/database.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
-import { toPredicate } from '../platform/postgres/predicate.ts';
-import {
-  type ChangedRecipient,
-  type ChangedRow,
-  keyColumns,
-  rankOf,
-  type RecipientKey,
-  type RecipientStatus,
-  textOfKey,
-  toChanged,
-  toKey,
-} from '../messages/messages.ts';
+import { keyColumns, type RecipientKey, textOfKey, toKey } from '../messages/messages.ts';
 
 /** Where a push to a device stands. */
 export type PushedRecipient = RecipientKey & {
@@ -153,70 +142,4 @@ export async function writeEngagements(
     event_ids: one.eventIds,
   }));
   await transaction.rows(writeAll, [JSON.stringify(rows)]);
-}
-
-/** What engagements say of a recipient. */
-export type EngagedRecipient = RecipientKey & {
-  /** `sent` says only that the device has the push. */
-  status: RecipientStatus;
-  statusAt: Date;
-  openedAt: Date | null;
-  clickedAt: Date | null;
-  /** When something was first heard of it: it was handed off no later. */
-  firstAt: Date;
-};
-
-/**
- * SQL: the status of the recipient `r` gives way. A device that has the push knows better than a service that put it off,
- * or that refused the repetition of a hand-off.
- */
-const isRaised = toPredicate(
-  `${rankOf('engaged.status')} > ${rankOf('r.status')} or r.status in ('delayed', 'failed')`,
-);
-
-const applyAll = statement<ChangedRow>(
-  'push_engagements_apply',
-  `with engaged as (
-     select *
-     from unnest(
-       $1::uuid[], $2::uuid[], $3::integer[], $4::text[], $5::timestamptz[], $6::timestamptz[], $7::timestamptz[],
-       $8::timestamptz[]
-     ) as engaged (organization_id, message_id, ordinal, status, status_at, opened_at, clicked_at, first_at)
-   )
-   update recipients r
-   set
-     status = case when ${isRaised} then engaged.status else r.status end,
-     status_at = case when ${isRaised} then engaged.status_at else r.status_at end,
-     -- Null is no time: least() leaves it out.
-     opened_at = least(r.opened_at, engaged.opened_at),
-     clicked_at = least(r.clicked_at, engaged.clicked_at),
-     uncertain = false,
-     -- A device may report before the outcome of its hand-off is written, or after it was cut off.
-     handed_off_at = coalesce(r.handed_off_at, engaged.first_at)
-   from engaged
-   where ${hasKeyOf('r', 'engaged', ['message_id', 'ordinal'])}
-     and (
-       ${isRaised}
-       or r.uncertain
-       or r.handed_off_at is null
-       or engaged.opened_at < coalesce(r.opened_at, 'infinity')
-       or engaged.clicked_at < coalesce(r.clicked_at, 'infinity')
-     )
-   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
-);
-
-/** The recipients must be locked, and each given once. Returns those that changed. */
-export async function applyEngagements(
-  transaction: Connection,
-  engaged: readonly EngagedRecipient[],
-): Promise<ChangedRecipient[]> {
-  const rows = await transaction.rows(applyAll, [
-    ...keyColumns(engaged),
-    engaged.map(({ status }) => status),
-    engaged.map(({ statusAt }) => statusAt),
-    engaged.map(({ openedAt }) => openedAt),
-    engaged.map(({ clickedAt }) => clickedAt),
-    engaged.map(({ firstAt }) => firstAt),
-  ]);
-  return rows.map(toChanged);
 }

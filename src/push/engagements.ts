@@ -11,6 +11,7 @@ import {
   type RecipientStatus,
   type RecipientTools,
   textOfKey,
+  type ToldEngagement,
 } from '../messages/messages.ts';
 import { pushChannel } from './channel.ts';
 import * as store from './engagement-store.ts';
@@ -103,7 +104,7 @@ async function record(
   const contactIds = new Set(changed.map(({ recipient }) => recipient.contactId));
   const { haveContactsChanged } = await changeRecipients(transaction, tools, {
     at,
-    write: () => store.applyEngagements(transaction, engaged.map(sumUp)),
+    write: { kind: 'told_engagements', engaged: engaged.map(sumUp) },
     channelOf: () => pushChannel,
     told: { contacts: [...contactIds].map((contactId) => ({ organizationId, contactId, addressKey: '' })) },
     alongside: () => [store.writeEngagements(transaction, engaged), endRepeats(transaction, engaged)],
@@ -141,7 +142,7 @@ function earliest(known: Date | null, at: Date): Date {
 }
 
 /** As the recipient of any message has it: who has seen a push has opened it. */
-function sumUp(engaged: RecipientKey & store.PushEngagement): store.EngagedRecipient {
+function sumUp(engaged: RecipientKey & store.PushEngagement): ToldEngagement {
   const { organizationId, messageId, ordinal, deliveredAt, displayedAt, clickedAt, dismissedAt } = engaged;
   const times = [deliveredAt, displayedAt, clickedAt, dismissedAt];
   const firstAt = times.reduce((first, at) => (at === null ? first : earliest(first, at)), null);

@@ -267,7 +267,7 @@ function recordByTwo(more: { waitingMax?: number; isAway?: () => boolean } = {})
                 ...transaction,
                 rows: async (statement, values) => {
                   const rows = await transaction.rows(statement, values);
-                  if (statement.name === 'engagement_apply') batches.push(rows.length);
+                  if (statement.name === 'recipients_note_engagements') batches.push(rows.length);
                   return rows;
                 },
               }),

@@ -3,13 +3,13 @@ import { type Clock, now, sleep } from '../../platform/clock.ts';
 import { groupBy } from '../../platform/grouping.ts';
 import type { Log } from '../../platform/log.ts';
 import { type Database, DatabaseUnavailableError, isConflict } from '../../platform/postgres/database.ts';
-import * as store from './engagement-store.ts';
 import { isTooQuick } from './machine-engagement.ts';
 import {
   changeRecipients,
   type RecipientListeners,
   lockEngagedRecipients,
   type MessageChannel,
+  type NotedEngagement,
   type RecipientKey,
   type RecipientTools,
   textOfKey,
@@ -128,7 +128,7 @@ export async function recordEngagements(
     );
     const { haveContactsChanged } = await changeRecipients(transaction, tools, {
       at,
-      write: () => store.applyEngagements(transaction, engaged, at),
+      write: { kind: 'noted_engagements', engaged },
       channelOf: () => tools.channel,
       // No condition of a segment asks about engagements of machines.
       told: { recipients: engaged.filter(({ status }) => status !== null) },
@@ -142,7 +142,7 @@ function sumUp(
   recipient: RecipientKey,
   handedOffAt: Date | null,
   engagements: readonly Engagement[],
-): store.EngagedRecipient {
+): NotedEngagement {
   const isByMachine = ({ isMachine, at }: Engagement) => isMachine || isTooQuick(at, handedOffAt);
   const human = engagements.filter((engagement) => !isByMachine(engagement));
   const clickedAt = firstOf(human.filter(({ action }) => action === 'clicked'));

@@ -3,7 +3,7 @@ import { listLinks, readWebAddress } from '../../channels/email/email.ts';
 import { type CompiledText, compileText, fillText, type Values } from '../../channels/placeholders.ts';
 import { overloaded } from '../../platform/http/errors.ts';
 import type { Database } from '../../platform/postgres/database.ts';
-import * as store from './engagement-store.ts';
+import * as store from './store.ts';
 import type { MessageKey, RecipientKey } from '../../messages/messages.ts';
 
 export type LinkTarget = { kind: 'found'; address: string } | { kind: 'none' } | { kind: 'gone' };

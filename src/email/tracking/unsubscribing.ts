@@ -14,13 +14,8 @@ import { now } from '../../platform/clock.ts';
 import type { Database, Transaction } from '../../platform/postgres/database.ts';
 import { continueByIndex } from '../../platform/postgres/lookup.ts';
 import { emailChannel } from '../channel.ts';
-import * as store from './engagement-store.ts';
-import {
-  changeRecipients,
-  raiseStatuses,
-  type RecipientKey,
-  type RecipientTools,
-} from '../../messages/messages.ts';
+import * as store from './store.ts';
+import { changeRecipients, type RecipientKey, type RecipientTools } from '../../messages/messages.ts';
 import type { StoredEmailDetails } from '../stored.ts';
 
 /**
@@ -156,7 +151,7 @@ async function unsubscribe(
   await continueByIndex(transaction);
   await changeRecipients(transaction, tools, {
     at,
-    write: () => raiseStatuses(transaction, [{ job: key, status: 'unsubscribed', failure: null }], { at }),
+    write: { kind: 'reports', reports: [{ job: key, status: 'unsubscribed', failure: null }] },
     channelOf: () => emailChannel,
     // To unsubscribe is to have received the mail, even if nothing was known of its delivery.
     told: { recipients: [key] },

@@ -6,14 +6,11 @@ import {
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
-import type { ContactField } from '../../audience/audience.ts';
 import type { SendingChannel } from '../../channels/channel.ts';
 import type { Values } from '../../channels/placeholders.ts';
-import { reachableDevices } from '../../devices/devices.ts';
 import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
 import type { MessageKey } from '../keys.ts';
-import { type ChangedRecipient, type ChangedRow, toChanged } from '../recipients/store.ts';
-import { keyOfContact, type Reach } from './reach.ts';
+import type { Reach } from '../recipients/reach.ts';
 
 const selectStopped = statement<{ id: string }>(
   'messages_select_stopped',
@@ -59,168 +56,6 @@ export async function findCampaignMessages(
   return new Map(
     rows.map(({ campaign_id: campaignId, id: messageId, channel }) => [campaignId, { messageId, channel }]),
   );
-}
-
-/** Where a contact's values for placeholders are read from. */
-export type ContactVariables = {
-  /** Columns of contacts, named like their placeholders. */
-  fields: readonly ContactField[];
-  properties: readonly { key: string; number: number }[];
-};
-
-/** PostgreSQL allows a hundred arguments for a function: fifty pairs. */
-const pairsMax = 50;
-
-/**
- * SQL for the values that go into a contact's copy, null if there are none. Names of properties are bound as
- * parameters; names of columns are constants of ours.
- */
-function valuesOf(variables: ContactVariables, bind: (value: unknown) => string): string {
-  const pairs = [
-    ...variables.fields.map((field) => `${bind(field)}::text, c.${field}`),
-    ...variables.properties.map(
-      ({ key, number }) => `${bind(key)}::text, c.properties -> ${bind(`${number}`)}::text`,
-    ),
-  ];
-  if (pairs.length === 0) return 'null';
-  const objects: string[] = [];
-  for (let start = 0; start < pairs.length; start += pairsMax) {
-    objects.push(`jsonb_build_object(${pairs.slice(start, start + pairsMax).join(', ')})`);
-  }
-  return `nullif(jsonb_strip_nulls(${objects.join(' || ')}), '{}')::json`;
-}
-
-/** The values for one contact's copy; empty if the contact does not exist. */
-export async function loadContactValues(
-  connection: Connection,
-  contact: { organizationId: string; id: string },
-  variables: ContactVariables,
-): Promise<Values> {
-  const values: unknown[] = [contact.organizationId, contact.id];
-  const [row] = await connection.rows(
-    unpreparedStatement<{ values: Values | null }>(
-      `select ${valuesOf(variables, (value) => `$${values.push(value)}`)} as values
-       from contacts c
-       where c.organization_id = $1 and c.id = $2`,
-    ),
-    values,
-  );
-  return row?.values ?? {};
-}
-
-/** Members of a frozen audience: contacts, each with the device of it at the same place, or no devices at all. */
-export type NewMembers = { contactIds: readonly string[]; deviceIds: readonly string[] };
-
-export type NewRecipients = {
-  message: MessageKey;
-  channel: SendingChannel;
-  members: NewMembers;
-  /** The ordinal of the first member; the others follow. */
-  firstOrdinal: number;
-  reach: Reach;
-  variables: ContactVariables;
-  /** When the audience was frozen. */
-  chosenAt: Date;
-  at: Date;
-};
-
-/**
- * Inserts members as recipients and returns those that are dropped at once. Addresses and values are those of this
- * moment.
- */
-export async function insertCampaignRecipients(
-  connection: Connection,
-  recipients: NewRecipients,
-): Promise<ChangedRecipient[]> {
-  const { message, members, reach, variables } = recipients;
-  const values: unknown[] = [
-    message.organizationId,
-    message.messageId,
-    members.contactIds,
-    recipients.firstOrdinal,
-    recipients.at,
-    recipients.channel,
-  ];
-  const bind = (value: unknown) => `$${values.push(value)}`;
-  const place =
-    reach.kind === 'devices' ? findDevices(reach, recipients, bind) : findAddress(reach, recipients, bind);
-  const rows = await connection.rows(
-    unpreparedStatement<ChangedRow>(
-      `with inserted as (
-         insert into recipients
-           (organization_id, message_id, ordinal, field, address, address_key, contact_id, device_id, variables, status_at,
-           drop_reason)
-         select $1, $2, $4::integer + wanted.position::integer - 1, 'to', coalesce(${place.address}, ''),
-           coalesce(${keyOfContact(reach)}, ''), wanted.contact_id, ${place.deviceId}, ${valuesOf(variables, bind)}, $5,
-           case
-             when c.id is null then 'contact_deleted'
-             when ${place.address} is null then 'no_address'
-             when $6 = any (c.unsubscribed_channels) then 'unsubscribed'
-             ${place.furtherDrops}
-           end
-         from ${place.members}
-         left join contacts c on c.organization_id = $1 and c.id = wanted.contact_id${place.join}
-         returning organization_id, message_id, ordinal, contact_id, address_key, drop_reason
-       )
-       select organization_id, message_id, ordinal, contact_id, address_key
-       from inserted
-       where drop_reason is not null`,
-    ),
-    values,
-  );
-  return rows.map(toChanged);
-}
-
-/** SQL for the place at which each of the `wanted` members is reached now; its address is null if there is none. */
-type Place = {
-  members: string;
-  join: string;
-  address: string;
-  deviceId: string;
-  /** Of a `case`: reasons for a drop besides those of all channels. */
-  furtherDrops: string;
-};
-
-/**
- * An address that has moved to another contact since the contacts were chosen may have a row already. Only contacts that
- * were changed since then can have got such an address, so only these are checked. Clocks of nodes may differ by up to an
- * hour.
- */
-function findAddress(
-  { columns: { address, key } }: Extract<Reach, { kind: 'address' }>,
-  { chosenAt }: NewRecipients,
-  bind: (value: unknown) => string,
-): Place {
-  return {
-    members: 'unnest($3::uuid[]) with ordinality as wanted (contact_id, position)',
-    join: '',
-    address: `c.${address}`,
-    deviceId: 'null::uuid',
-    furtherDrops: `when c.updated_at > ${bind(chosenAt)}::timestamptz - interval '1 hour' and exists (
-               select
-               from recipients r
-               where r.organization_id = $1
-                 and r.message_id = $2
-                 and r.address_key = c.${key} collate "default"
-             ) then 'duplicate'`,
-  };
-}
-
-/** A device that was retired since it was chosen, or is another contact's, is not written to. */
-function findDevices(
-  { addressOf }: Extract<Reach, { kind: 'devices' }>,
-  { members: { deviceIds } }: NewRecipients,
-  bind: (value: unknown) => string,
-): Place {
-  const own = reachableDevices({ organizationId: '$1', id: 'wanted.contact_id' });
-  return {
-    members: `unnest($3::uuid[], ${bind(deviceIds)}::uuid[]) with ordinality as wanted (contact_id, device_id, position)`,
-    join: `
-         left join lateral (select * from (${own}) own where own.id = wanted.device_id) device on true`,
-    address: addressOf('device.account', 'device.id'),
-    deviceId: 'wanted.device_id',
-    furtherDrops: '',
-  };
 }
 
 const countQueued = statement<{ ready: number; waiting: number }>(

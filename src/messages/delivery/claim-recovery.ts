@@ -6,7 +6,7 @@ import { textOfKey } from '../keys.ts';
 import { type ClaimedJob, listClaims, listOtherChannels } from './claim-store.ts';
 import { deleteMarkers } from './hand-off-store.ts';
 import { settleAmbiguity, type SettlementContext, type UnannouncedRule } from './settlement.ts';
-import type { Settlement } from './settlement-store.ts';
+import type { Settlement } from '../recipients/settlement-store.ts';
 import {
   type Settled,
   settleWithin,

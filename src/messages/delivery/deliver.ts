@@ -14,7 +14,7 @@ import {
 } from './lease-session.ts';
 import { logFailure } from './observer.ts';
 import { releaseJob, settleCrash, settleObjection } from './settlement.ts';
-import type { Settlement } from './settlement-store.ts';
+import type { Settlement } from '../recipients/settlement-store.ts';
 import { returnClaims } from './claim-recovery.ts';
 import { claimDueSlices, deleteSlices } from './slice-store.ts';
 

@@ -4,7 +4,7 @@ import type { Log } from '../../platform/log.ts';
 import { DatabaseUnavailableError } from '../../platform/postgres/database.ts';
 import { recipientStatuses } from '../schema.ts';
 import { type AttemptResult, sealedUnderUnknownKey } from './attempt-result.ts';
-import type { Settlement } from './settlement-store.ts';
+import type { Settlement } from '../recipients/settlement-store.ts';
 
 /**
  * Told what delivery does, so that it can be counted. It is called for each attempt and each batch of outcomes: it must

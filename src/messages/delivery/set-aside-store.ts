@@ -3,7 +3,7 @@ import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import type { Job, MessageChannels } from '../channel.ts';
 import { keyColumns, type RecipientKey, recipientKey, toKey } from '../keys.ts';
 import { type JobRow, toJob } from './claim-store.ts';
-import type { Settlement } from './settlement-store.ts';
+import type { Settlement } from '../recipients/settlement-store.ts';
 
 /** A job that no worker tries any more, as the operator is shown it. */
 export type SetAsideJob = RecipientKey & {

@@ -25,8 +25,7 @@ import { type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
 import { deleteFinishedAttachments } from './content-store.ts';
 import type { Announced } from './hand-off-store.ts';
 import type { DeliveryObserver } from './observer.ts';
-import { withoutReported } from './repeats.ts';
-import { settleJobs, type Settlement } from './settlement-store.ts';
+import type { Settlement } from '../recipients/settlement-store.ts';
 import { noteCrashes } from './set-aside-store.ts';
 import { deleteSlices } from './slice-store.ts';
 
@@ -119,10 +118,7 @@ export async function writeSettlements(
       announcement === null ? [] : transaction.rows(announcement.statement, announcement.values),
     ]),
   );
-  for (const [slice, jobs] of written) {
-    slice.writes += 1;
-    slice.jobsLeft -= jobs;
-  }
+  noteWritten(written);
   if (haveContactsChanged) tools.onContactsChanged();
   if (items.some(({ settlement }) => settlement.job.isCampaign)) tools.onCampaignProgress();
   tellSetAside(tools.log, items);
@@ -149,7 +145,7 @@ function tellSetAside(log: Log, items: readonly Settled[]): void {
 }
 
 /** The slices that these are of, with the number of jobs. */
-function listWritten(items: readonly Settled[]): Map<DeliverySlice, number> {
+export function listWritten(items: readonly Settled[]): Map<DeliverySlice, number> {
   const written = new Map<DeliverySlice, number>();
   for (const { settlement } of items) {
     const { slice } = settlement.job;
@@ -158,8 +154,17 @@ function listWritten(items: readonly Settled[]): Map<DeliverySlice, number> {
   return written;
 }
 
-function listFinished(written: ReadonlyMap<DeliverySlice, number>): DeliverySlice[] {
+/** Those of which no outcome is left. */
+export function listFinished(written: ReadonlyMap<DeliverySlice, number>): DeliverySlice[] {
   return [...written].filter(([slice, jobs]) => slice.jobsLeft === jobs).map(([slice]) => slice);
+}
+
+/** To be called when these outcomes are committed. */
+export function noteWritten(written: ReadonlyMap<DeliverySlice, number>): void {
+  for (const [slice, jobs] of written) {
+    slice.writes += 1;
+    slice.jobsLeft -= jobs;
+  }
 }
 
 type Writing = {
@@ -199,8 +204,7 @@ export async function settleWithin(
       // Reports come within milliseconds, and change the same recipients of a campaign at the same time.
       recipients: settlements.map(({ job }) => job).filter(({ channel }) => isReportedSoon(tools, channel)),
     },
-    write: async () =>
-      settleJobs(transaction, await withoutReported(transaction, settlements), { epoch, at }),
+    write: { kind: 'outcomes', settlements, epoch },
     channelOf,
     told: { recipients: settlements.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
     alongside: (changed) => {

@@ -5,7 +5,7 @@ import { dueAfterMs, nextPauseMs } from './retry.ts';
 import type { DropReason } from '../schema.ts';
 import type { Objection } from './unwanted.ts';
 import type { Failure } from '../recipients/store.ts';
-import type { Settlement } from './settlement-store.ts';
+import type { Settlement } from '../recipients/settlement-store.ts';
 
 /** Rarely is the second reply lost too. A minute gives the remote side time to finish the first hand-off. */
 const ambiguousRetryMs = 60_000;

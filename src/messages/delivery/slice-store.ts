@@ -10,8 +10,8 @@ import {
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
 import { unburiedWorker } from '../../platform/queue/lease.ts';
-import { toPredicate } from '../../platform/postgres/predicate.ts';
 import type { DeliverySlice, Job, MessageChannel, MessageChannels } from '../channel.ts';
+import { sliceColumns, sliceKey } from '../slices.ts';
 import {
   type Claim,
   type ClaimedJob,
@@ -19,19 +19,6 @@ import {
   pickTold,
   type ToldOfMessage,
 } from './claim-store.ts';
-
-/** The key of a slice after the organization. */
-export const sliceKey = ['message_id', 'first_ordinal'] as const;
-
-/** Whether a recipient `r` is in a slice, so that it is still to be written to, or is being written to. */
-export const isInSlice = toPredicate(
-  `exists (
-     select
-     from delivery_slices slice
-     where slice.organization_id = r.organization_id and slice.message_id = r.message_id
-       and slice.first_ordinal <= r.ordinal and slice.last_ordinal >= r.ordinal
-   )`,
-);
 
 export type SliceClaim = Omit<Claim, 'mayHaveLeft' | 'nextDueAt' | 'hasPoison'> & {
   /** Slices of which no recipient is left: all were dropped or erased since. */
@@ -314,14 +301,6 @@ export async function deleteSlices(
 /** The same for statements that are sent at once. */
 export function deletionOfSlices(slices: readonly DeliverySlice[], epoch: number): Bound<unknown>[] {
   return slices.length === 0 ? [] : [{ statement: deleteClaimed, values: [...sliceColumns(slices), epoch] }];
-}
-
-export function sliceColumns(slices: readonly DeliverySlice[]): [string[], string[], number[]] {
-  return [
-    slices.map(({ organizationId }) => organizationId),
-    slices.map(({ messageId }) => messageId),
-    slices.map(({ firstOrdinal }) => firstOrdinal),
-  ];
 }
 
 function toSlice(row: SliceRow): DeliverySlice {

@@ -1,22 +1,17 @@
 import { dateOf } from '../../platform/clock.ts';
-import { groupBy } from '../../platform/grouping.ts';
 import { type Bound, sqlState } from '../../platform/postgres/database.ts';
-import type { DeliverySlice, Job, MessageFacts } from '../channel.ts';
-import { countSliceOf } from '../recipients/counts.ts';
-import { shardOf } from '../recipients/reputation.ts';
-import { isToldOf } from '../recipients/told-contacts.ts';
-import { refreshmentOf } from '../status-store.ts';
+import type { Job, MessageFacts } from '../channel.ts';
+import { hasReaders, takenStatements } from '../recipients/taken.ts';
 import type { Announced } from './hand-off-store.ts';
-import { isReportedSoon, type Settled, type WriterTools } from './settlement-writer.ts';
-import { deletionOfSlices } from './slice-store.ts';
 import {
-  hasReaders,
-  settlementOfJobs,
-  settlementOfParts,
-  type TakenContext,
-  type TakenJob,
-  type TakenPart,
-} from './taken-store.ts';
+  isReportedSoon,
+  listFinished,
+  listWritten,
+  noteWritten,
+  type Settled,
+  type WriterTools,
+} from './settlement-writer.ts';
+import { deletionOfSlices } from './slice-store.ts';
 
 /**
  * Outcomes of the usual kind: the first hand-off of a recipient of a slice, or of the only one of a message, which was
@@ -51,99 +46,26 @@ export async function writeTaken(
   items: readonly Settled[],
   announcement: Bound<Announced> | null = null,
 ): Promise<readonly Announced[] | null> {
-  const parts = partsOf(tools, items);
-  const alone = items.filter(({ settlement }) => settlement.job.slice === undefined);
-  const finished = parts.filter(({ slice, recipients }) => slice.jobsLeft === recipients.length);
-  const written: TakenContext = { epoch, at: dateOf(tools.clock.nowMs()), shard: shardOf(tools) };
-  const settlements = [
-    ...(parts.length > 0 ? [settlementOfParts(parts, written)] : []),
-    ...settlementsOfAlone(alone, written),
-    ...deletionOfSlices(
-      finished.map(({ slice }) => slice),
-      epoch,
-    ),
+  const settlements = items.map(({ settlement }) => settlement);
+  const written = listWritten(items);
+  const statements = [
+    ...takenStatements(tools, settlements, { epoch, at: dateOf(tools.clock.nowMs()) }),
+    ...deletionOfSlices(listFinished(written), epoch),
   ];
   let announced: readonly Announced[] = [];
   try {
-    if (announcement === null) await tools.database.together(null, settlements);
+    if (announcement === null) await tools.database.together(null, statements);
     else
       [announced] = await tools.database.together<[Announced, ...unknown[]]>(null, [
         announcement,
-        ...settlements,
+        ...statements,
       ]);
   } catch (cause) {
     if (sqlState(cause) === hasReaders) return null;
     throw cause;
   }
-  for (const { slice, recipients } of parts) {
-    slice.writes += 1;
-    slice.jobsLeft -= recipients.length;
-  }
-  if (parts.length > 0) tools.onCampaignProgress();
-  tools.observer?.onSettled(items.map(({ settlement }) => settlement));
+  noteWritten(written);
+  if (written.size > 0) tools.onCampaignProgress();
+  tools.observer?.onSettled(settlements);
   return announced;
-}
-
-function settlementsOfAlone(items: readonly Settled[], written: TakenContext): Bound<unknown>[] {
-  if (items.length === 0) return [];
-  const jobs = items.map(({ settlement: { job, providerMessageId } }): TakenJob => {
-    const { organizationId, messageId, ordinal, policy } = job;
-    return {
-      organizationId,
-      messageId,
-      ordinal,
-      status: policy.acceptedStatus,
-      isTold: isToldOf(policy.acceptedStatus),
-      providerMessageId,
-      sent: countsAsSent(job) ? 1 : 0,
-    };
-  });
-  const byChannel = groupBy(items, ({ settlement }) => settlement.job.channel);
-  return [
-    settlementOfJobs(jobs, written),
-    ...[...byChannel].map(([channel, ofChannel]) =>
-      refreshmentOf(
-        channel,
-        ofChannel.map(({ settlement: { job } }) => job),
-        written.at,
-      ),
-    ),
-  ];
-}
-
-/** Simulated addresses must neither suspend an organization nor lower its bounce rate. */
-function countsAsSent({ channel: { judgement }, addressKey }: Job): boolean {
-  return judgement !== null && !judgement.isSimulated(addressKey);
-}
-
-function partsOf(tools: WriterTools, items: readonly Settled[]): TakenPart[] {
-  return [...groupBy(items, ({ settlement: { job } }) => job.slice)].flatMap(([slice, ofSlice]) =>
-    slice === undefined ? [] : [partOf(tools, slice, ofSlice)],
-  );
-}
-
-function partOf(tools: WriterTools, slice: DeliverySlice, items: readonly Settled[]): TakenPart {
-  const [first] = items;
-  if (first === undefined) throw new Error('a part has recipients');
-  const { job } = first.settlement;
-  const recipients = items.map(
-    ({
-      settlement: {
-        job: { ordinal },
-        providerMessageId,
-      },
-    }) => ({
-      ordinal,
-      providerMessageId,
-    }),
-  );
-  return {
-    slice,
-    changeId: tools.newId(),
-    countSlices: [...new Set(recipients.map(countSliceOf))],
-    status: job.policy.acceptedStatus,
-    isTold: isToldOf(job.policy.acceptedStatus),
-    recipients,
-    sent: items.filter(({ settlement }) => countsAsSent(settlement.job)).length,
-  };
 }

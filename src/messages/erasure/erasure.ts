@@ -166,7 +166,7 @@ async function eraseAddress(
   transaction: Transaction,
   erasure: AddressErasure,
   at: Date,
-): Promise<ChangedRecipient[]> {
+): Promise<readonly ChangedRecipient[]> {
   const { organizationId, address } = erasure;
   const { recipientsMax = defaultRecipientsMax } = tools;
   const recipients = {
@@ -175,14 +175,9 @@ async function eraseAddress(
     erasedKey: toErasedKey(tools, erasure),
     beforeMessageId: lowestIdAt(erasure.requestedAt.getTime() + 1),
   };
-  let erased: ChangedRecipient[] = [];
-  await changeRecipients(transaction, tools, {
+  const { changed: erased } = await changeRecipients(transaction, tools, {
     at,
-    write: async () => {
-      erased = await store.eraseRecipients(transaction, recipients, recipientsMax);
-      await continueByIndex(transaction);
-      return erased;
-    },
+    write: { kind: 'erasure_of_address', erased: recipients, recipientsMax },
     // Another contact may have the address by now. Segments must not count the erased messages as sent to that contact.
     told: { contacts: [{ organizationId, contactId: null, addressKey: address }] },
   });
@@ -265,14 +260,13 @@ async function eraseReadable(
   await changeRecipients(transaction, tools, {
     at,
     holds: { messages: [], recipients: readable },
-    write: () =>
-      store.eraseFoundRecipients(
-        transaction,
-        readable.map((recipient) => ({
-          ...recipient,
-          erasedKey: erasedKeys.get(recipient.addressKey) ?? '',
-        })),
-      ),
+    write: {
+      kind: 'erasure',
+      recipients: readable.map((recipient) => ({
+        ...recipient,
+        erasedKey: erasedKeys.get(recipient.addressKey) ?? '',
+      })),
+    },
     // Segments counted these messages for the contact that has the address now.
     told: { contacts: addresses.map((addressKey) => ({ organizationId, contactId: null, addressKey })) },
   });

@@ -8,9 +8,10 @@ import type { ReputationTools } from '../recipients/reputation.ts';
 import { statusRanks } from '../status.ts';
 import type { ReportedFate } from '../recipients/suppressing.ts';
 import { isToldOf } from '../recipients/told-contacts.ts';
-import { endRepeats } from '../delivery/repeats.ts';
+import { endRepeats } from '../delivery/repeats-store.ts';
 import { type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
-import { findAddressKeys, raiseStatuses, type ReportedChange } from '../recipients/store.ts';
+import type { ReportedChange } from '../recipients/report-store.ts';
+import { findAddressKeys } from '../recipients/store.ts';
 
 /**
  * Feedback: what is heard of a recipient after the hand-off. Reports arrive late, twice and out of order. A report
@@ -69,7 +70,7 @@ export async function applyReportsWithin(
       messages: uniqueMessages(recipients),
       recipients,
     },
-    write: () => raiseStatuses(transaction, strongest, { at, isDeliveryFinal }),
+    write: { kind: 'reports', reports: strongest, isDeliveryFinal },
     channelOf: () => channel,
     told: { recipients: strongest.filter(({ status }) => isToldOf(status)).map(({ job }) => job) },
     alongside: (changed) =>

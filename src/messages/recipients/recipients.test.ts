@@ -6,7 +6,7 @@ import { type Database, type Transaction, unpreparedStatement } from '../../plat
 import { emailChannel } from '../../email/channel.ts';
 import { textOfKey } from '../keys.ts';
 import { changeRecipients } from './recipients.ts';
-import { type ChangedRecipient, raiseStatuses } from './store.ts';
+import type { ChangedRecipient } from './store.ts';
 
 const newId = createShuffledIds(systemClock);
 let database: Database;
@@ -51,12 +51,10 @@ function deliver(
       { newId },
       {
         at,
-        write: () =>
-          raiseStatuses(
-            transaction,
-            recipients.map((job) => ({ job, status: 'delivered', failure: null })),
-            { at },
-          ),
+        write: {
+          kind: 'reports',
+          reports: recipients.map((job) => ({ job, status: 'delivered', failure: null })),
+        },
         channelOf: () => emailChannel,
         told: { recipients: [] },
         alongside: (changed) => alongside(changed, transaction),

@@ -9,19 +9,24 @@ import { type ReportedFate, suppressByFate } from './suppressing.ts';
 import { findListeners, tellOfContacts } from './told-contacts.ts';
 import { type MessageKey, type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
 import { lockMessagesOf, refreshMessages } from '../status-store.ts';
-import { type ChangedRecipient, lockRecipientsOf } from './store.ts';
+import { lockRecipientsOf } from './locks-store.ts';
+import type { ChangedRecipient } from './store.ts';
+import { type RecipientWrite, writeRecipients } from './writes.ts';
 
 /**
- * The only place where recipients change. Outcomes, reports, opens and clicks, opt-outs, erasures and recipients that
- * are dropped at once differ in the statement that writes them, which the caller passes. What must follow in the same
- * transaction is the same for all, and is done here:
+ * The only place where recipients change: no other room has a statement that writes them. Outcomes, reports, opens and
+ * clicks, opt-outs, erasures and recipients that are dropped at once differ in what is written (`RecipientWrite`). What
+ * must follow in the same transaction is the same for all, and is done here:
  *
  * 1. Messages and then recipients are **locked**, each in the order of their keys, where another transaction may change
  *    the same ones: two transactions that locked them in different orders would deadlock.
- * 2. The statement **writes**, and returns the recipients that it changed.
+ * 2. A statement **writes**, and returns the recipients that it changed.
  * 3. The status of transactional messages is **computed** again from their recipients. Slices of campaigns are
  *    **noted**, to be counted again, and so are contacts, whose segments may have to change. Addresses are
  *    **suppressed**. Bounces and complaints are **counted** for the organization's reputation.
+ *
+ * Hand-offs of the usual kind, which are most of all changes, have statements that do all of it at once (taken.ts).
+ * Recipients of messages that are accepted are inserted with these (`insertionOf`), before anything has become of them.
  */
 export type RecipientTools = {
   newId: NewId;
@@ -43,7 +48,7 @@ export type RecipientChange = {
    */
   organizationIds?: readonly string[];
   holds?: { messages: readonly MessageKey[]; recipients: readonly RecipientKey[] };
-  write: () => Promise<readonly ChangedRecipient[]>;
+  write: RecipientWrite;
   /** Left out where the change does not affect the status of messages. */
   channelOf?: (recipient: RecipientKey) => MessageChannel;
   told: ToldChange;
@@ -72,12 +77,17 @@ export type JudgedFates = {
   counted: readonly (ReportedFate & { wasHandedOff: boolean })[];
 };
 
-/** If it returns `haveContactsChanged`, the work of segments must be woken after the commit. */
+export type WrittenChange = {
+  changed: readonly ChangedRecipient[];
+  /** The work of segments must be woken after the commit. */
+  haveContactsChanged: boolean;
+};
+
 export async function changeRecipients(
   transaction: Transaction,
   tools: RecipientTools,
   change: RecipientChange,
-): Promise<{ haveContactsChanged: boolean }> {
+): Promise<WrittenChange> {
   const { organizationIds } = change;
   if (organizationIds === undefined) {
     return writeChange(transaction, tools, change, async (fates) => {
@@ -104,14 +114,14 @@ async function writeChange(
   tools: RecipientTools,
   change: RecipientChange,
   finish: (fates: JudgedFates | null) => Promise<void>,
-): Promise<{ haveContactsChanged: boolean }> {
+): Promise<WrittenChange> {
   const { at, told, holds, channelOf } = change;
   if (holds !== undefined) {
     await lockMessagesOf(transaction, holds.messages);
     await lockRecipientsOf(transaction, holds.recipients);
   }
   const [changed, listeners] = await Promise.all([
-    change.write(),
+    writeRecipients(transaction, change.write, at),
     findListeners(transaction, 'recipients' in told ? told.recipients : told.contacts),
   ]);
   const keys = new Set(changed.map(textOfKey));
@@ -130,7 +140,7 @@ async function writeChange(
     ...(change.alongside?.(keys) ?? []),
     followFates(transaction, change, { keys, finish }),
   ]);
-  return { haveContactsChanged };
+  return { changed, haveContactsChanged };
 }
 
 function contactsOf(told: ToldChange, changed: readonly ChangedRecipient[]): readonly MessagedContact[] {

@@ -280,9 +280,9 @@ export const campaigns: readonly Mutant[] = [
     harm: 'a campaign of a million stands in the queue as a whole, and a pause comes too late',
   },
   {
-    file: 'src/campaigns/running.ts',
-    from: 'return dropped;',
-    to: 'return [];',
+    file: 'src/messages/recipients/writes.ts',
+    from: 'insertCampaignRecipients(transaction, write.recipients, at)',
+    to: 'insertCampaignRecipients(transaction, write.recipients, at).then(() => [])',
     tests: ['src/campaigns/running.test.ts'],
     named: 'that unsubscribed is dropped',
     harm: 'whom a campaign drops at once is missing from its statistics',
@@ -506,7 +506,7 @@ export const campaigns: readonly Mutant[] = [
     harm: 'a campaign by push takes one unit of the quota, whatever its audience',
   },
   {
-    file: 'src/messages/campaigns/store.ts',
+    file: 'src/messages/recipients/member-store.ts',
     from: 'where own.id = wanted.device_id',
     to: 'limit 1',
     tests: ['src/campaigns/running.test.ts'],

@@ -135,7 +135,7 @@ export const chatApp: readonly Mutant[] = [
     harm: 'a person waits for a code whose worker was killed',
   },
   {
-    file: 'src/messages/recipients/store.ts',
+    file: 'src/messages/recipients/report-store.ts',
     from: 'then coalesce(r.delivered_at, $4)',
     to: 'then $4',
     tests: [journey],

@@ -75,7 +75,7 @@ export const copies: readonly Mutant[] = [
     harm: 'blind copies and forged senders by a header of the request',
   },
   {
-    file: 'src/messages/delivery/settlement-store.ts',
+    file: 'src/messages/recipients/settlement-store.ts',
     from: '(isAmbiguous ? job.handOffAt : null)',
     to: '(isAmbiguous ? null : null)',
     tests: ['test/journeys/smtp-relay.test.ts'],
@@ -83,10 +83,10 @@ export const copies: readonly Mutant[] = [
     harm: 'a repeat has another date, and no receiver knows it for the same message',
   },
   {
-    file: 'src/messages/delivery/settlement-store.ts',
+    file: 'src/messages/recipients/settlement-store.ts',
     from: 'first_handed_off_at = coalesce(q.first_handed_off_at, s.handed_off_at)',
     to: 'first_handed_off_at = s.handed_off_at',
-    tests: ['src/messages/delivery/settlement-store.test.ts'],
+    tests: ['src/messages/recipients/settlement-store.test.ts'],
     named: 'keeps the time of its first hand-off',
     harm: 'a repeat that is deferred is sent as another message, beside the first copy',
   },

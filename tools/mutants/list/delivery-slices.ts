@@ -43,7 +43,7 @@ export const deliverySlices: readonly Mutant[] = [
     harm: 'who was handed off as a slice was returned is written to again',
   },
   {
-    file: 'src/messages/delivery/settlement-store.ts',
+    file: 'src/messages/recipients/settlement-store.ts',
     from: 'and slice.claimed_by = $4 and slice.writes = wanted.writes',
     to: 'and slice.claimed_by = $4',
     tests: ['src/messages/delivery/slices.test.ts'],
@@ -51,7 +51,7 @@ export const deliverySlices: readonly Mutant[] = [
     harm: 'an outcome whose commit was not answered is written over what came since',
   },
   {
-    file: 'src/messages/delivery/taken-store.ts',
+    file: 'src/messages/recipients/taken-store.ts',
     from: 'and slice.claimed_by = $1 and slice.writes = wanted.writes',
     to: 'and slice.claimed_by = $1',
     tests: ['src/messages/delivery/slices.test.ts'],
@@ -59,7 +59,7 @@ export const deliverySlices: readonly Mutant[] = [
     harm: 'hand-offs are counted twice for the reputation after a lost answer',
   },
   {
-    file: 'src/messages/delivery/taken-store.ts',
+    file: 'src/messages/recipients/taken-store.ts',
     from: 'slice.claimed_by = $1 and',
     to: '',
     tests: ['src/messages/delivery/slices.test.ts'],
@@ -67,7 +67,21 @@ export const deliverySlices: readonly Mutant[] = [
     harm: 'a worker that was buried writes outcomes of what others have by now',
   },
   {
-    file: 'src/messages/delivery/taken-store.ts',
+    file: 'src/messages/recipients/taken-store.ts',
+    from: "columnsOfOutcome(at, () => 'null')",
+    to: 'columnsOfOutcome(at, (column) => `r.${column}`)',
+    tests: ['src/messages/recipients/taken.test.ts'],
+    harm: 'somebody who has the mail goes on showing why it was delayed',
+  },
+  {
+    file: 'src/messages/recipients/taken-store.ts',
+    from: '     uncertain = false\n',
+    to: '     uncertain = r.uncertain\n',
+    tests: ['src/messages/recipients/taken.test.ts'],
+    harm: 'a mail that was taken shows as uncertain',
+  },
+  {
+    file: 'src/messages/recipients/taken-store.ts',
     from: 'then 0 else 1 end)`',
     to: 'then 1 else 1 end)`',
     tests: ['src/messages/delivery/slices.test.ts'],
@@ -83,8 +97,8 @@ export const deliverySlices: readonly Mutant[] = [
     harm: 'what hand-offs of campaigns find out about addresses is forgotten',
   },
   {
-    file: 'src/messages/delivery/taken.ts',
-    from: 'slice.jobsLeft === recipients.length',
+    file: 'src/messages/delivery/settlement-writer.ts',
+    from: 'slice.jobsLeft === jobs',
     to: 'slice.jobsLeft <= 0',
     tests: ['src/messages/delivery/slices.test.ts'],
     named: 'with the last one the slice is gone',
@@ -123,7 +137,7 @@ export const deliverySlices: readonly Mutant[] = [
     harm: 'one outcome that cannot be written makes a campaign stand still',
   },
   {
-    file: 'src/messages/delivery/settlement-store.ts',
+    file: 'src/messages/recipients/settlement-store.ts',
     from: '       content_bytes, attempts, is_ambiguous::integer, crashes, set_aside_at, handed_off_at\n     from settlement\n     where due_at is not null',
     to: '       content_bytes, attempts, is_ambiguous::integer, crashes, set_aside_at, handed_off_at\n     from settlement\n     where due_at is not null and lane = 1',
     tests: ['src/messages/delivery/slices.test.ts'],
@@ -147,7 +161,7 @@ export const deliverySlices: readonly Mutant[] = [
     harm: 'a campaign that has failed goes on to those who were admitted',
   },
   {
-    file: 'src/messages/delivery/taken-store.ts',
+    file: 'src/messages/recipients/taken-store.ts',
     from: 'and q.claimed_by = $8',
     to: 'and q.claimed_by is not null',
     tests: ['src/messages/delivery/taken.test.ts'],
@@ -171,7 +185,7 @@ export const deliverySlices: readonly Mutant[] = [
     harm: 'the files of mail that was delivered are kept',
   },
   {
-    file: 'src/messages/delivery/taken.ts',
+    file: 'src/messages/recipients/taken.ts',
     from: 'return judgement !== null && !judgement.isSimulated(addressKey);',
     to: 'return judgement !== null;',
     tests: ['src/messages/delivery/taken.test.ts'],

@@ -51,7 +51,7 @@ export const engagement: readonly Mutant[] = [
     harm: 'whoever clicks without loading images has not opened',
   },
   {
-    file: 'src/messages/recipients/engaged-store.ts',
+    file: 'src/messages/recipients/locks-store.ts',
     from: '   where r.drop_reason is null\n',
     to: '',
     tests: ['src/email/tracking/engagement.test.ts'],
@@ -92,14 +92,14 @@ export const engagement: readonly Mutant[] = [
   },
   {
     file: 'src/email/tracking/unsubscribing.ts',
-    from: "write: () => raiseStatuses(transaction, [{ job: key, status: 'unsubscribed', failure: null }], { at }),",
+    from: "write: { kind: 'reports', reports: [{ job: key, status: 'unsubscribed', failure: null }] },",
     to: 'write: () => Promise.resolve([]),',
     tests: ['src/email/tracking/unsubscribing.test.ts'],
     named: 'whoever unsubscribes counts as that in the statistics of the campaign',
     harm: "who unsubscribed is missing from a campaign's statistics",
   },
   {
-    file: 'src/email/tracking/engagement-store.ts',
+    file: 'src/email/tracking/store.ts',
     from: 'r.ordinal = $3 and r.contact_id is not null`',
     to: 'r.ordinal = $3`',
     tests: ['src/email/tracking/unsubscribing.test.ts'],
@@ -131,7 +131,7 @@ export const engagement: readonly Mutant[] = [
     harm: 'visits to the page for unsubscribing take the database from the API',
   },
   {
-    file: 'src/email/tracking/engagement-store.ts',
+    file: 'src/messages/recipients/engagement-store.ts',
     from: 'clicked_at = coalesce(r.clicked_at, engaged.clicked_at)',
     to: 'clicked_at = coalesce(engaged.clicked_at, r.clicked_at)',
     tests: ['src/email/tracking/engagement.test.ts'],

@@ -3,7 +3,7 @@ import type { Mutant } from '../mutant.ts';
 
 export const erasure: readonly Mutant[] = [
   {
-    file: 'src/messages/erasure/store.ts',
+    file: 'src/messages/recipients/erasure-store.ts',
     from: "      then coalesce(r.drop_reason, 'contact_deleted')",
     to: '      then r.drop_reason',
     tests: ['test/journeys/contacts.test.ts'],
@@ -11,7 +11,7 @@ export const erasure: readonly Mutant[] = [
     harm: 'a campaign waits for ever for somebody who was erased before their turn',
   },
   {
-    file: 'src/messages/erasure/store.ts',
+    file: 'src/messages/recipients/erasure-store.ts',
     from: 'where r.organization_id = $1 and r.address_key = $2 and r.message_id < $3',
     to: 'where r.address_key = $2 and r.message_id < $3',
     tests: ['test/journeys/contacts.test.ts'],
@@ -43,7 +43,7 @@ export const erasure: readonly Mutant[] = [
     harm: 'the address of somebody who was erased can be read among the suppressions',
   },
   {
-    file: 'src/messages/erasure/store.ts',
+    file: 'src/messages/recipients/erasure-store.ts',
     from: '           and not exists (\n             select\n             from delivery_queue q\n             where q.organization_id = r.organization_id and q.message_id = r.message_id\n               and (r.contact_id is null or q.ordinal = r.ordinal)\n           )\n',
     to: '',
     tests: ['test/journeys/contacts.test.ts'],

@@ -3,15 +3,15 @@ import type { Mutant } from '../mutant.ts';
 
 export const messages: readonly Mutant[] = [
   {
-    file: 'src/messages/delivery/settlement-writer.ts',
-    from: 'await withoutReported(transaction, settlements)',
-    to: 'settlements',
+    file: 'src/messages/recipients/settlement-store.ts',
+    from: 'await withoutReported(connection, given)',
+    to: 'given',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
     named: 'a code whose answer is given up after that is not sent again',
     harm: 'a person who has the code gets it again half a minute later, since the answer never came',
   },
   {
-    file: 'src/messages/delivery/repeats.ts',
+    file: 'src/messages/recipients/settlement-store.ts',
     from: "r.status <> 'delayed' end",
     to: 'true end',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -115,7 +115,7 @@ export const messages: readonly Mutant[] = [
     harm: 'delivered messages that were put off before count as soft bounces',
   },
   {
-    file: 'src/messages/delivery/settlement-store.ts',
+    file: 'src/messages/recipients/settlement-store.ts',
     from: 'and q.claimed_by = $4 and s.due_at is null',
     to: 'and s.due_at is null',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -123,7 +123,7 @@ export const messages: readonly Mutant[] = [
     harm: "a worker that lost its lease settles jobs that are another's by now",
   },
   {
-    file: 'src/messages/delivery/settlement-store.ts',
+    file: 'src/messages/recipients/settlement-store.ts',
     from: 'and q.claimed_by = $4 and s.due_at is not null',
     to: 'and s.due_at is not null',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -131,7 +131,7 @@ export const messages: readonly Mutant[] = [
     harm: "a worker that lost its lease gives back jobs that are another's by now",
   },
   {
-    file: 'src/messages/delivery/settlement-store.ts',
+    file: 'src/messages/recipients/settlement-store.ts',
     from: 'ambiguities = q.ambiguities + s.is_ambiguous::integer, set_aside_at',
     to: 'set_aside_at',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -139,7 +139,7 @@ export const messages: readonly Mutant[] = [
     harm: 'an ambiguity is forgotten, and the message repeated for ever',
   },
   {
-    file: 'src/messages/delivery/settlement-store.ts',
+    file: 'src/messages/recipients/settlement-store.ts',
     from: 'handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, $5) else r.handed_off_at end,',
     to: '',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -147,7 +147,7 @@ export const messages: readonly Mutant[] = [
     harm: 'nobody is ever shown as handed off',
   },
   {
-    file: 'src/messages/delivery/settlement-store.ts',
+    file: 'src/messages/recipients/settlement-store.ts',
     from: 'drop_reason = coalesce(r.drop_reason, s.drop_reason),',
     to: '',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -155,26 +155,26 @@ export const messages: readonly Mutant[] = [
     harm: 'why somebody was dropped is lost',
   },
   {
-    file: 'src/messages/delivery/settlement-store.ts',
+    file: 'src/messages/recipients/outcome-columns.ts',
     from: "toPredicate(`s.status = 'sent' and r.status = 'delayed'`)",
     to: "toPredicate('false')",
-    tests: ['src/messages/delivery/settlement-store.test.ts'],
+    tests: ['src/messages/recipients/settlement-store.test.ts'],
     named: ', and then ',
     harm: 'a text that was put off and then taken shows as put off',
   },
   {
-    file: 'src/messages/delivery/settlement-store.ts',
+    file: 'src/messages/recipients/outcome-columns.ts',
     from: "${rankOf('s.status')} < ${rankOf('r.status')} and not",
     to: 'false and not',
-    tests: ['src/messages/delivery/settlement-store.test.ts'],
+    tests: ['src/messages/recipients/settlement-store.test.ts'],
     named: ', and then ',
     harm: 'why a message has failed, as a report said, is lost to an outcome that comes later',
   },
   {
-    file: 'src/messages/delivery/settlement-store.ts',
+    file: 'src/messages/recipients/outcome-columns.ts',
     from: 'provider_message_id = coalesce(s.provider_message_id, r.provider_message_id)',
     to: 'provider_message_id = s.provider_message_id',
-    tests: ['src/messages/delivery/settlement-store.test.ts'],
+    tests: ['src/messages/recipients/settlement-store.test.ts'],
     named: 'so is the name that the provider gave',
     harm: 'the name that a provider gave a message is lost when a later hand-off is cut off',
   },
@@ -211,7 +211,7 @@ export const messages: readonly Mutant[] = [
     harm: 'whoever has sent STOP is written to all the same',
   },
   {
-    file: 'src/messages/recipients/store.ts',
+    file: 'src/messages/recipients/report-store.ts',
     from: "and r.drop_reason is null\n     and (\n       (\n         ${rankOf('report.status')}",
     to: "and (\n       (\n         ${rankOf('report.status')}",
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -299,7 +299,7 @@ export const messages: readonly Mutant[] = [
     harm: 'an email whose reply was lost is given up after a report that says only that something waits',
   },
   {
-    file: 'src/messages/delivery/repeats.ts',
+    file: 'src/messages/delivery/repeats-store.ts',
     from: 'q.ambiguities > 0 and ',
     to: '',
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -307,7 +307,7 @@ export const messages: readonly Mutant[] = [
     harm: 'an email that its provider put off is given up after a report of an earlier attempt',
   },
   {
-    file: 'src/messages/delivery/repeats.ts',
+    file: 'src/messages/delivery/repeats-store.ts',
     from: ' and q.claimed_by is null',
     to: '',
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -315,7 +315,7 @@ export const messages: readonly Mutant[] = [
     harm: 'the job that a worker is handing off is taken from it',
   },
   {
-    file: 'src/messages/delivery/repeats.ts',
+    file: 'src/messages/delivery/repeats-store.ts',
     from: '  await deleteFinishedAttachments(connection, uniqueMessages(rows.map(toKey)));\n',
     to: '  void uniqueMessages(rows.map(toKey));\n',
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -765,14 +765,14 @@ export const messages: readonly Mutant[] = [
     harm: 'a campaign that was cancelled goes on from what workers have claimed',
   },
   {
-    file: 'src/messages/erasure/store.ts',
+    file: 'src/messages/recipients/erasure-store.ts',
     from: "address = '', variables = null, diagnostic",
     to: "address = '', diagnostic",
     tests: ['test/regressions/erased-contacts.test.ts'],
     harm: 'names of deleted contacts stay in what a campaign knew of them',
   },
   {
-    file: 'src/messages/erasure/store.ts',
+    file: 'src/messages/recipients/erasure-store.ts',
     from: 'variables = null, diagnostic = null, remote = null,',
     to: 'variables = null,',
     tests: ['test/regressions/erased-contacts.test.ts'],
@@ -1180,7 +1180,7 @@ export const messages: readonly Mutant[] = [
     harm: 'what comes for an organization that the scan has passed waits for seconds',
   },
   {
-    file: 'src/messages/recipients/store.ts',
+    file: 'src/messages/recipients/report-store.ts',
     from: "diagnostic = case when r.address <> '' then coalesce(report.diagnostic, r.diagnostic) end,",
     to: 'diagnostic = coalesce(report.diagnostic, r.diagnostic),',
     tests: ['test/journeys/contacts.test.ts'],
@@ -1386,7 +1386,7 @@ export const messages: readonly Mutant[] = [
     harm: 'of several who must not be written to only one is settled, and the others stay claimed',
   },
   {
-    file: 'src/messages/recipients/store.ts',
+    file: 'src/messages/recipients/report-store.ts',
     from: "     uncertain = r.uncertain and report.status = 'delayed',",
     to: '     uncertain = false,',
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -1402,7 +1402,7 @@ export const messages: readonly Mutant[] = [
     harm: 'a message whose last two recipients end at the same moment is never finished',
   },
   {
-    file: 'src/messages/recipients/store.ts',
+    file: 'src/messages/recipients/report-store.ts',
     from: "${rankOf('report.status')} > ${rankOf('r.status')}\n         and not",
     to: 'true\n         and not',
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -1410,7 +1410,7 @@ export const messages: readonly Mutant[] = [
     harm: 'reports that come out of order set a status back',
   },
   {
-    file: 'src/messages/recipients/store.ts',
+    file: 'src/messages/recipients/report-store.ts',
     from: '     handed_off_at = coalesce(r.handed_off_at, $4),',
     to: '     handed_off_at = r.handed_off_at,',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
@@ -1613,7 +1613,7 @@ export const messages: readonly Mutant[] = [
     harm: 'an organization that bounces all day is judged by its last hour',
   },
   {
-    file: 'src/messages/recipients/store.ts',
+    file: 'src/messages/recipients/report-store.ts',
     from: "       or ($12::boolean and report.status = 'delivered' and r.status = 'failed')\n",
     to: '',
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -1629,7 +1629,7 @@ export const messages: readonly Mutant[] = [
     harm: 'an address that has become full is written to for ever, since it once was not',
   },
   {
-    file: 'src/messages/recipients/store.ts',
+    file: 'src/messages/recipients/report-store.ts',
     from: 'handed_off_at = coalesce(r.handed_off_at, $4),',
     to: 'handed_off_at = $4,',
     tests: ['src/messages/feedback/feedback.test.ts'],
@@ -1637,7 +1637,7 @@ export const messages: readonly Mutant[] = [
     harm: 'each report moves the time at which a message was handed off',
   },
   {
-    file: 'src/messages/recipients/store.ts',
+    file: 'src/messages/recipients/report-store.ts',
     from: "diagnostic = case when r.address <> '' then coalesce(report.diagnostic, r.diagnostic) end",
     to: 'diagnostic = coalesce(report.diagnostic, r.diagnostic)',
     tests: ['src/messages/feedback/feedback.test.ts'],

@@ -104,7 +104,7 @@ export const monitoring: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/taken.ts',
-    from: 'tools.observer?.onSettled(items.map(({ settlement }) => settlement));',
+    from: 'tools.observer?.onSettled(settlements);',
     to: '',
     tests: ['src/roles/monitoring/meters.test.ts'],
     harm: 'nearly all that is delivered is missing in the metrics',

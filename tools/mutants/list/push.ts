@@ -106,7 +106,7 @@ export const push: readonly Mutant[] = [
     harm: 'a device reports for all devices of everybody',
   },
   {
-    file: 'src/push/engagement-store.ts',
+    file: 'src/messages/recipients/engagement-store.ts',
     from: '     uncertain = false,\n',
     to: '',
     tests: ['test/journeys/push-engagements.test.ts'],
@@ -114,7 +114,7 @@ export const push: readonly Mutant[] = [
     harm: 'a push that was displayed stays uncertain',
   },
   {
-    file: 'src/push/engagement-store.ts',
+    file: 'src/messages/recipients/engagement-store.ts',
     from: 'handed_off_at = coalesce(r.handed_off_at, engaged.first_at)',
     to: 'handed_off_at = r.handed_off_at',
     tests: ['test/journeys/push-engagements.test.ts'],
@@ -122,7 +122,7 @@ export const push: readonly Mutant[] = [
     harm: 'a push that was displayed shows as skipped',
   },
   {
-    file: 'src/push/engagement-store.ts',
+    file: 'src/messages/recipients/engagement-store.ts',
     from: 'least(r.opened_at, engaged.opened_at)',
     to: 'coalesce(r.opened_at, engaged.opened_at)',
     tests: ['test/journeys/push-engagements.test.ts'],

@@ -6,9 +6,9 @@ import { dateOf, systemClock } from '../../platform/clock.ts';
 import { createIds } from '../../platform/ids.ts';
 import { type Database, unpreparedStatement } from '../../platform/postgres/database.ts';
 import type { Job } from '../channel.ts';
-import type { Failure } from '../recipients/store.ts';
 import type { RecipientStatus } from '../schema.ts';
 import { settleJobs, type Settlement } from './settlement-store.ts';
+import type { Failure } from './store.ts';
 
 const epoch = 7;
 const newId = createIds(systemClock);

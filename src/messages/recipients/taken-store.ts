@@ -3,10 +3,10 @@ import { type Bound, statement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import type { DeliverySlice } from '../channel.ts';
 import { keyColumns, type RecipientKey, recipientKey } from '../keys.ts';
-import { rankOf } from '../status.ts';
 import { type Predicate, toPredicate } from '../../platform/postgres/predicate.ts';
-import { sliceColumns, sliceKey } from './slice-store.ts';
+import { sliceColumns, sliceKey } from '../slices.ts';
 import type { RecipientStatus } from '../schema.ts';
+import { columnsOfOutcome } from './outcome-columns.ts';
 
 /** Recipients of one slice whose hand-off the provider has accepted. */
 export type TakenPart = {
@@ -23,19 +23,14 @@ export type TakenPart = {
   sent: number;
 };
 
-/** Otherwise a report has set a status of a higher rank in the meantime, which stays. */
-const isRaised = toPredicate(`${rankOf('given.status')} > ${rankOf('r.status')}`);
-
 /** SQL: writes what is known of the recipients in `given`. */
 function updateTaken(at: string): string {
   return `update recipients r
-     set status = case when ${isRaised} then given.status else r.status end,
-       status_at = case when ${isRaised} then ${at} else r.status_at end,
-       handed_off_at = coalesce(r.handed_off_at, ${at}),
-       uncertain = false,
-       provider_message_id = coalesce(given.provider_message_id, r.provider_message_id)
-     from given
-     where ${hasKeyOf('r', 'given', recipientKey)}`;
+     set ${columnsOfOutcome(at, () => 'null')},
+     handed_off_at = coalesce(r.handed_off_at, ${at}),
+     uncertain = false
+     from given s
+     where ${hasKeyOf('r', 's', recipientKey)}`;
 }
 
 /** SQL: fails where a segment of the organization reads messages and must hear of the outcome. */

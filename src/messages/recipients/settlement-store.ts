@@ -1,12 +1,11 @@
 import { type Connection, statement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
-import { toPredicate } from '../../platform/postgres/predicate.ts';
 import type { Job } from '../channel.ts';
-import { keyColumns, recipientKey } from '../keys.ts';
-import { type ChangedRecipient, type ChangedRow, type Failure, toChanged } from '../recipients/store.ts';
+import { keyColumns, recipientKey, textOfKey, toKey } from '../keys.ts';
 import type { DropReason, RecipientStatus } from '../schema.ts';
-import { rankOf } from '../status.ts';
-import { sliceColumns, sliceKey } from './slice-store.ts';
+import { sliceColumns, sliceKey } from '../slices.ts';
+import { columnsOfOutcome } from './outcome-columns.ts';
+import { type ChangedRecipient, type ChangedRow, type Failure, toChanged } from './store.ts';
 
 /** What to write of a job. */
 export type Settlement = {
@@ -26,19 +25,6 @@ export type Settlement = {
   requeue: { dueAt: Date; attempts: number; crashes: number; setAsideAt: Date | null } | null;
 };
 
-/** The provider has taken the message after a delay: `sent` ranks below `delayed`, but follows it here. */
-const isTakenAtLast = toPredicate(`s.status = 'sent' and r.status = 'delayed'`);
-
-const isRaised = toPredicate(`${rankOf('s.status')} > ${rankOf('r.status')} or ${isTakenAtLast}`);
-
-/**
- * A report has set a status of a higher rank in the meantime, which stays, or the hand-off was cut off and says
- * nothing.
- */
-const isOvertaken = toPredicate(
-  `s.status is null or (${rankOf('s.status')} < ${rankOf('r.status')} and not ${isTakenAtLast})`,
-);
-
 const settledColumns = `organization_id, message_id, ordinal, status, drop_reason, failure_type, failure_class, smtp_code,
        enhanced_code, diagnostic, remote, provider_message_id, was_handed_off, is_ambiguous, due_at,
        attempts, crashes, set_aside_at, handed_off_at`;
@@ -51,21 +37,13 @@ const settledValues = `$1::uuid[], $2::uuid[], $3::integer[], $6::text[], $7::te
 function updateRecipients(s: string): string {
   return `update recipients r
    set
-     status = case when ${isRaised} then s.status else r.status end,
-     status_at = case when ${isRaised} then $5 else r.status_at end,
+     ${columnsOfOutcome('$5', (column) => `s.${column}`)},
      drop_reason = coalesce(r.drop_reason, s.drop_reason),
      handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, $5) else r.handed_off_at end,
      ambiguities = r.ambiguities + s.is_ambiguous::integer,
      -- A report that came in the meantime proves that the hand-off took place.
      uncertain = (r.uncertain and s.due_at is not null)
-       or (s.is_ambiguous and r.status in ('sent', 'delayed') and (r.handed_off_at is null or r.uncertain)),
-     provider_message_id = coalesce(s.provider_message_id, r.provider_message_id),
-     failure_type = case when ${isOvertaken} then r.failure_type else s.failure_type end,
-     failure_class = case when ${isOvertaken} then r.failure_class else s.failure_class end,
-     smtp_code = case when ${isOvertaken} then r.smtp_code else s.smtp_code end,
-     enhanced_code = case when ${isOvertaken} then r.enhanced_code else s.enhanced_code end,
-     diagnostic = case when ${isOvertaken} then r.diagnostic else s.diagnostic end,
-     remote = case when ${isOvertaken} then r.remote else s.remote end
+       or (s.is_ambiguous and r.status in ('sent', 'delayed') and (r.handed_off_at is null or r.uncertain))
    from ${s} s
    where ${hasKeyOf('r', 's', recipientKey)}
      and (s.status is not null or s.is_ambiguous or s.drop_reason is not null)
@@ -132,15 +110,48 @@ const settleSliced = statement<ChangedRow>(
    ${updateRecipients('settlement')}`,
 );
 
+/** As with `uncertain`, but for a delay, which does not tell whether a hand-off took place. */
+const selectReported = statement<{ organization_id: string; message_id: string; ordinal: number }>(
+  'recipients_select_reported',
+  `select r.organization_id, r.message_id, r.ordinal
+   from recipients r
+   join unnest($1::uuid[], $2::uuid[], $3::integer[]) as cut_off (organization_id, message_id, ordinal)
+     on ${hasKeyOf('r', 'cut_off', recipientKey)}
+   where case when r.status = 'sent' then r.handed_off_at is not null and not r.uncertain else r.status <> 'delayed' end`,
+);
+
+/**
+ * The settlements without the repeats that are not needed: of hand-offs that were cut off, and of which a report has said
+ * before that they took place, such as those whose answer never came. Their messages must be locked.
+ */
+async function withoutReported(
+  connection: Connection,
+  settlements: readonly Settlement[],
+): Promise<readonly Settlement[]> {
+  const isRepeat = ({ job, isAmbiguous, requeue }: Settlement) =>
+    isAmbiguous && requeue !== null && job.channel.reports.endsRepeats;
+  const repeats = settlements.filter(isRepeat);
+  if (repeats.length === 0) return settlements;
+  const rows = await connection.rows(selectReported, keyColumns(repeats.map(({ job }) => job)));
+  const reported = new Set(rows.map((row) => textOfKey(toKey(row))));
+  return settlements.map((settlement) =>
+    isRepeat(settlement) && reported.has(textOfKey(settlement.job))
+      ? { ...settlement, requeue: null }
+      : settlement,
+  );
+}
+
 /**
  * Writes the outcomes of jobs that are still claimed under this epoch, and returns the recipients that were changed. The
- * queue and the recipients are changed together, so that a job is never both queued and done, nor neither.
+ * queue and the recipients are changed together, so that a job is never both queued and done, nor neither. Messages of
+ * hand-offs that were cut off must be locked.
  */
 export async function settleJobs(
   connection: Connection,
-  settlements: readonly Settlement[],
+  given: readonly Settlement[],
   claim: { epoch: number; at: Date },
 ): Promise<ChangedRecipient[]> {
+  const settlements = await withoutReported(connection, given);
   const queued = settlements.filter(({ job }) => job.slice === undefined);
   const sliced = settlements.filter(({ job }) => job.slice !== undefined);
   const [ofQueue, ofSlices] = await Promise.all([

@@ -9,6 +9,26 @@ import {
   uniqueMessages,
 } from '../keys.ts';
 
+const lockRecipients = statement(
+  'recipients_lock',
+  `select
+   from recipients r
+   join unnest($1::uuid[], $2::uuid[], $3::integer[]) as wanted (organization_id, message_id, ordinal)
+     on ${hasKeyOf('r', 'wanted', recipientKey)}
+   order by wanted.organization_id, wanted.message_id, wanted.ordinal
+   for no key update of r`,
+);
+
+/**
+ * Locks recipients until the transaction ends, in the order of their keys. An update alone would lock them in whatever
+ * order its plan finds them, and two transactions could deadlock. Locks on messages do not prevent it: settling a
+ * campaign's jobs takes none, while applying reports does. To be called after messages are locked.
+ */
+export async function lockRecipientsOf(connection: Connection, jobs: readonly RecipientKey[]): Promise<void> {
+  if (jobs.length < 2) return;
+  await connection.rows(lockRecipients, keyColumns(jobs));
+}
+
 const lockTransactional = statement(
   'engagement_lock_transactional',
   `select
