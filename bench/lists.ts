@@ -39,7 +39,7 @@ const values: Readonly<Record<string, (of: string) => readonly string[]>> = {
         : of.endsWith('campaigns')
           ? ['News', 'News 4711', 'zzzz']
           : of === 'push' || of === 'chatapp' || of === 'email'
-            ? [...Object.values(subjects), 'reader.1', 'reader.4711@', 'zzzz']
+            ? [...Object.values(subjects), 'reader.1', 'reader.4711@', '+1415', 'zzzz']
             : ['l', 'list-7', 'zzzz'],
   status: statusesOf,
   category: (of) => (of.startsWith('chatapp') ? ['utility', 'marketing'] : ['orders', 'none']),

@@ -13,7 +13,7 @@ import {
   messageReference,
   type MessageRouteTools,
   monthlyQuotaExceeded,
-  type SearchedPrefixes,
+  readNumberPrefix,
   sendingSuspended,
   warningsHeader,
 } from '../messages/messages.ts';
@@ -84,7 +84,7 @@ export function chatAppRoutes(tools: MessageRouteTools & SuppressionTools): Rout
         const page = readPage(query);
         const { search, status, category } = query;
         const filter = {
-          ...(search !== undefined && { search: prefixesOf(search) }),
+          ...(search !== undefined && { search: { text: search, address: readNumberPrefix(search) } }),
           ...(status !== undefined && { status }),
           ...(category !== undefined && { category }),
         };
@@ -118,10 +118,4 @@ export function chatAppRoutes(tools: MessageRouteTools & SuppressionTools): Rout
       },
     }),
   ];
-}
-
-/** Names of templates have no digit in front, so that a number is never one. */
-function prefixesOf(search: string): SearchedPrefixes {
-  const digits = /^\+?(\d+)$/.exec(search.trim())?.[1];
-  return { text: search, address: digits === undefined ? search : `+${digits}` };
 }

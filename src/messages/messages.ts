@@ -102,6 +102,7 @@ export {
   noHorizon,
   type ReadHorizon,
 } from './kept.ts';
+export { readNumberPrefix } from './number-prefix.ts';
 export { removeOldMessages } from './retention.ts';
 export { messageTables } from './retention-store.ts';
 export {

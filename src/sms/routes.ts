@@ -19,6 +19,7 @@ import {
   missingVariablesHeader,
   warningsHeader,
   monthlyQuotaExceeded,
+  readNumberPrefix,
   type SearchedPrefixes,
   sendingSuspended,
 } from '../messages/messages.ts';
@@ -117,6 +118,6 @@ export function smsRoutes({ database, acceptor, readHorizon }: MessageRouteTools
 
 /** Numbers of senders are kept without a plus, those of recipients with one. */
 function prefixesOf(search: string): SearchedPrefixes {
-  const digits = /^\+?(\d+)$/.exec(search.trim())?.[1];
-  return digits === undefined ? { text: search, address: search } : { text: digits, address: `+${digits}` };
+  const address = readNumberPrefix(search);
+  return { text: address?.slice(1) ?? search, address };
 }

@@ -96,12 +96,19 @@ test('a message goes to a number, and can be read and listed', async () => {
   for (const query of [
     `search=${encodeURIComponent(to)}`,
     `search=${to.slice(1)}`,
+    `search=+${to.slice(1)}`,
+    `search=${encodeURIComponent(`${to.slice(0, 3)} ${to.slice(3)}`)}`,
     `search=${template.name}`,
     `search=${template.name}&status=delivered&category=utility`,
   ])
     expect([query, await find(query)]).toEqual([query, [id]]);
   for (const query of [`search=${to}&status=queued`, `search=${template.name}&category=authentication`])
     expect([query, await find(query)]).toEqual([query, []]);
+  // As if it were one of the many addresses of emails in the same index, where no name of a template is looked for.
+  await rowsOf(server, `update recipients set address_key = 'reader.1@example.com' where message_id = $1`, [
+    id,
+  ]);
+  expect(await find('search=reader.1')).toEqual([]);
   const [kept] = await rowsOf<{ source: Buffer }>(
     server,
     'select source from sandbox_messages where message_id = $1',

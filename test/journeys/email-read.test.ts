@@ -191,7 +191,7 @@ describe('the list', () => {
     sender = await createSender(server.installation, 'lists.example');
     const emails: [string, Record<string, unknown>][] = [
       ['plain', { subject: 'Invoice 1', to: ['ann@example.com', 'to@example.net'], category: 'bills' }],
-      ['percent', { subject: '100% off', to: ['under_score@example.com', 'to@example.net'] }],
+      ['percent', { subject: '100% off', to: ['under_score@example.com', '+49151@example.net'] }],
       ['bounced', { subject: 'Later', to: ['bounced+list@simulator.postillion.test'] }],
       ['capital', { subject: 'INVOICE 2', cc: ['Zoe@Example.com'], category: 'bills' }],
       ['umlaut', { subject: 'Übersicht', bcc: ['hidden@example.com'], category: 'Bills' }],
@@ -229,6 +229,7 @@ describe('the list', () => {
     [{ search: 'ANN@example' }, ['plain']],
     [{ search: 'zoe@example.com' }, ['capital']],
     [{ search: 'hidden@' }, ['umlaut']],
+    [{ search: '+49' }, ['percent']],
     [{ search: 'example.com' }, []],
     [{ search: "'; drop table messages; --" }, []],
     [{ search: '\\' }, []],

@@ -202,12 +202,23 @@ test('texts are found by the beginning of their recipient or sender, and by thei
   await smsWithStatus(server, id, 'delivered');
   const search = async (query: string) =>
     (await server.request<List>('GET', `/v1/sms?${query}`)).body.data.map((sms) => sms.id);
-  for (const text of ['%2B336', '336', '33612345678']) expect(await search(`search=${text}`)).toEqual([id]);
-  for (const text of ['1415', '%2B1415']) expect(await search(`search=${text}`)).toContain(id);
+  for (const text of ['%2B336', '+336', '336', '33612345678', '%2B33 612 34', '%2B33612345678'])
+    expect([text, await search(`search=${text}`)]).toEqual([text, [id]]);
+  for (const text of ['1415', '%2B1415', '%2B1 415']) expect(await search(`search=${text}`)).toContain(id);
   expect(await search('search=acm')).not.toHaveLength(0);
   expect(await search('search=nobody')).toEqual([]);
   expect(await search('status=delivered&search=336')).toEqual([id]);
   expect(await search('status=failed&search=336')).toEqual([]);
+});
+
+test('what no number begins with is not looked for among the addresses of recipients', async () => {
+  const id = await sendSms(server, { from: 'Acme', to: '+33612345679' });
+  // As if it were one of the many addresses of emails in the same index.
+  await rowsOf(server, `update recipients set address_key = 'reader.1@example.com' where message_id = $1`, [
+    id,
+  ]);
+  const { body } = await server.request<List>('GET', '/v1/sms?search=reader.1');
+  expect(body.data).toEqual([]);
 });
 
 describe('a text that comes in', () => {

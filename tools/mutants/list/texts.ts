@@ -3,6 +3,22 @@ import type { Mutant } from '../mutant.ts';
 
 export const texts: readonly Mutant[] = [
   {
+    file: 'src/sms/routes.ts',
+    from: 'text: address?.slice(1) ?? search, address };',
+    to: 'text: address?.slice(1) ?? search, address: address ?? search };',
+    tests: ['test/journeys/sms.test.ts'],
+    named: 'what no number begins with is not looked for among the addresses of recipients',
+    harm: 'a search of texts by a name finds and throws away the addresses of a million emails',
+  },
+  {
+    file: 'src/messages/number-prefix.ts',
+    from: "text.startsWith('+') ? text.replaceAll(/\\s/g, '') : `+${text}`",
+    to: 'text',
+    tests: ['src/messages/number-prefix.test.ts'],
+    named: 'is known by its digits',
+    harm: 'a number without its plus is not found',
+  },
+  {
     file: 'src/platform/http/validation.ts',
     from: 'replaceValue(context, toComposed(text));',
     to: 'replaceValue(context, text);',
