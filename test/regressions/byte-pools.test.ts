@@ -11,11 +11,9 @@ import { smsProviders } from '../../src/channels/sms/providers/registry.ts';
 import { writeReportToken } from '../../src/messages/messages.ts';
 import { type BodyPoolName, bodyPoolNames } from '../../src/platform/http/body-pool.ts';
 import { type Route, scopeOfDevices } from '../../src/platform/http/route.ts';
-import { createValidation } from '../../src/platform/http/validation.ts';
-import { listPages, listRoutes } from '../../src/roles/api.ts';
-import { textFormats } from '../../src/roles/text-formats.ts';
-import { openGallery } from '../../src/templates/templates.ts';
+import { listRoutes } from '../../src/roles/api.ts';
 import { eventually, type Sender } from '../support/email-journey.ts';
+import { listPagesOf } from '../support/page-table.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
 /** `body` has at most so many octets. */
@@ -77,13 +75,7 @@ beforeAll(async () => {
   const id = installation.newId();
   const token = writeReportToken(installation.secrets, { organizationId, messageId: id, ordinal: 0 });
   const routes = listRoutes(installation);
-  const pages = await listPages(installation, {
-    routes,
-    validation: createValidation(textFormats),
-    loadGallery: openGallery(`${import.meta.dirname}/../../gallery`),
-    recorder: { note: () => undefined, stop: () => Promise.resolve() },
-    onContactsChanged: () => undefined,
-  });
+  const pages = await listPagesOf(installation, routes);
   const toTarget = ({ method, path }: Pick<Route, 'method' | 'path'>) => {
     const line = `${method} ${path.replace(':token', token).replaceAll(/:\w+/g, id)}`;
     return { name: `${method} ${path}`, head: [`${line} HTTP/1.1`, 'host: x'] };

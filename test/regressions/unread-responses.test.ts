@@ -6,7 +6,6 @@
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { Installation } from '../../src/installation/opening.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createConstantContent } from '../../src/platform/http/constant-content.ts';
 import type { WebPage } from '../../src/platform/http/route.ts';
@@ -15,10 +14,9 @@ import { createValidation } from '../../src/platform/http/validation.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import { silentLog } from '../../src/platform/log.ts';
 import { createSecrets } from '../../src/platform/secrets.ts';
-import { listPages, listRoutes } from '../../src/roles/api.ts';
-import { textFormats } from '../../src/roles/text-formats.ts';
-import { openGallery } from '../../src/templates/templates.ts';
+import { listRoutes } from '../../src/roles/api.ts';
 import { eventually } from '../support/email-journey.ts';
+import { listPagesOf } from '../support/page-table.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
 const requestsCount = 300;
@@ -33,7 +31,7 @@ let targets: { name: string; request: string }[];
 
 beforeAll(async () => {
   server = await startTestServer({ limits: { pipelinedMax } });
-  targets = [...listRoutes(server.installation), ...(await pagesOf(server.installation))].map(
+  targets = [...listRoutes(server.installation), ...(await listPagesOf(server.installation))].map(
     ({ method = 'GET', path, ...target }) => {
       const url = `${'operationId' in target ? '/v1' : ''}${path.replaceAll(/:\w+/g, 'x')}`;
       const body = method === 'GET' || method === 'DELETE' ? '' : '{}';
@@ -49,16 +47,6 @@ beforeAll(async () => {
 });
 
 afterAll(() => server.stop());
-
-function pagesOf(installation: Installation): Promise<WebPage[]> {
-  return listPages(installation, {
-    routes: listRoutes(installation),
-    validation: createValidation(textFormats),
-    loadGallery: openGallery(`${import.meta.dirname}/../../gallery`),
-    recorder: { note: () => undefined, stop: () => Promise.resolve() },
-    onContactsChanged: () => undefined,
-  });
-}
 
 /** A client that reads nothing, which Node.js does as long as nobody listens. */
 function openUnread(url: string): Socket {
