@@ -310,6 +310,16 @@ export function readEnvironment(environment: NodeJS.ProcessEnv): Record<string, 
   return { ...parseEnv(file), ...environment };
 }
 
+/**
+ * Takes out of the environment what names the owner of the database, for a process that serves requests as another user:
+ * what it starts inherits none of it. What the system keeps of the environment that a process began with, on Linux in
+ * `/proc`, stays.
+ */
+export function forgetOwner(environment: NodeJS.ProcessEnv): void {
+  delete environment.DATABASE_URL;
+  delete environment.POSTILLION_SESSION_DATABASE_URL;
+}
+
 const besideDatabase = ['POSTILLION_API_DATABASE_URL', 'POSTILLION_SESSION_DATABASE_URL'] as const;
 type DatabaseSetting = 'DATABASE_URL' | (typeof besideDatabase)[number];
 

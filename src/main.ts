@@ -1,6 +1,6 @@
 import { Command, Option } from 'commander';
 import { DatabaseProblem, describeFailure } from './installation/installation.ts';
-import { ConfigError, readConfig, readEnvironment, readVersion } from './config.ts';
+import { ConfigError, forgetOwner, readConfig, readEnvironment, readVersion } from './config.ts';
 import { DatabaseUnavailableError } from './platform/postgres/database.ts';
 import { ForeignSchemaError } from './platform/postgres/migrate.ts';
 import { addOperatorCommands } from './operator/operator.ts';
@@ -25,6 +25,7 @@ program
       return serveSupervised(role, describe);
     }
     const config = readConfig(readEnvironment(process.env));
+    if (role === 'api' && config.apiDatabaseUrl !== null) forgetOwner(process.env);
     const { countProcesses, supervise } = await import('./roles/supervisor.ts');
     const processes = countProcesses(config, role);
     if (processes > 1) return supervise(config, role, processes);

@@ -1,5 +1,5 @@
 /** As who the API asks the database, in each way to start it: what its connections are, and not what it says. */
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, readFile, rm } from 'node:fs/promises';
 import path from 'node:path';
 import pg from 'pg';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -106,6 +106,32 @@ test('beside a worker the API has connections of its own, and of its own user', 
     findings: expect.arrayContaining([expect.objectContaining({ subject: 'requests', level: 'ok' })]),
   });
 });
+
+test.skipIf(process.platform !== 'linux')(
+  'the processes of a supervisor that serve requests alone inherit no password of the owner',
+  async () => {
+    const { program } = await start(
+      {
+        DATABASE_URL: databaseUrlOf(address),
+        POSTILLION_API_DATABASE_URL: databaseUrlOf(addressOfRequests(address)),
+        POSTILLION_SESSION_DATABASE_URL: databaseUrlOf(address),
+        POSTILLION_SECRET: secret,
+        POSTILLION_PROCESSES: '2',
+      },
+      'api',
+    );
+    expect(await program.untilSaid('errors', /all processes are ready/)).not.toBeNull();
+    const { pid } = program.child;
+    const children = (await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8')).trim().split(' ');
+    expect(children).toHaveLength(2);
+    for (const child of children) {
+      const names = (await readFile(`/proc/${child}/environ`, 'utf8'))
+        .split('\0')
+        .map((line) => line.split('=')[0]);
+      expect(names.filter((name) => name?.endsWith('DATABASE_URL'))).toEqual(['POSTILLION_API_DATABASE_URL']);
+    }
+  },
+);
 
 test('with a single user it serves, warns, and doctor says how to mend it', async () => {
   const settings = { DATABASE_URL: databaseUrlOf(address), POSTILLION_SECRET: secret };
