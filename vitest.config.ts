@@ -16,6 +16,7 @@ const longFiles = [
   ...[
     'backup',
     'monitoring',
+    'web-pages',
     'sandbox-page',
     'failover',
     'secret',

@@ -100,7 +100,9 @@ export async function renderGuide({ file }: GuideFile): Promise<RenderedGuide> {
       },
       table(token) {
         plain.parser = this.parser;
-        return `<div class="table">${plain.table(token)}</div>\n`;
+        // Read aloud, a heading without words is a column without a name.
+        const header = token.header.map((cell) => ({ ...cell, header: cell.text !== '' }));
+        return `<div class="table">${plain.table({ ...token, header })}</div>\n`;
       },
       // The policy of the page lets no picture be loaded.
       image: ({ text: words }) => escapeHtml(words),

@@ -13,7 +13,7 @@ import { createResolver } from '../../src/platform/dns/dns.ts';
 import type { HttpLimits, HttpServer } from '../../src/platform/http/server.ts';
 import { createValidation } from '../../src/platform/http/validation.ts';
 import { createIds, type NewId } from '../../src/platform/ids.ts';
-import { silentLog } from '../../src/platform/log.ts';
+import { type Log, silentLog } from '../../src/platform/log.ts';
 import {
   type Database,
   type DatabaseAddress,
@@ -42,6 +42,8 @@ import { watchTenantWall } from './wall-watch.ts';
 export type TestServerOptions = Partial<Omit<Config, 'providerSettings'>> & {
   smtpUrl?: string;
   providerSettings?: Partial<Config['providerSettings']>;
+  /** Where its lines go; nowhere unless given. */
+  log?: Log;
   /** Also deliver what is accepted. Without it everything stays in the queue. */
   worker?: boolean;
   clock?: Clock;
@@ -90,6 +92,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     worker: hasWorker = false,
     clock = systemClock,
     newId = createIds(clock),
+    log = silentLog,
     limits = {},
     secrets = createSecrets(secret),
     database: given,
@@ -134,7 +137,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     clock,
     newId,
     random: Math.random,
-    log: silentLog,
+    log,
     resolver,
     hosts: instanceHostsOf(config),
     close: async () => {
