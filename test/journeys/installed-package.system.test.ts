@@ -106,6 +106,19 @@ test('the package holds what is run and what an operator reads, and nothing else
   expect(packed.unpackedSize).toBeLessThan(14_000_000);
 });
 
+test('no package runs a script when it is installed, and npm is told so of each that has one', async () => {
+  const read = async <Content>(name: string) =>
+    JSON.parse(await readFile(path.join(checkout, name), 'utf8')) as Content;
+  type Lock = { packages: Record<string, { hasInstallScript?: boolean }> };
+  const { packages } = await read<Lock>('package-lock.json');
+  const withScript = Object.entries(packages).filter(([, { hasInstallScript }]) => hasInstallScript === true);
+  expect(withScript.length).toBeGreaterThan(0);
+  const { allowScripts } = await read<{ allowScripts: Record<string, boolean> }>('package.json');
+  expect(allowScripts).toEqual(
+    Object.fromEntries(withScript.map(([place]) => [place.replace(/^.*node_modules\//, ''), false])),
+  );
+});
+
 test.runIf(existsSync(fetched))(
   'npm finds nothing in the lock file that the oldest Node.js of package.json cannot run',
   async () => {
