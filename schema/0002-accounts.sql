@@ -29,6 +29,9 @@ create table organizations (
   guard_sent integer,
   guard_bounced integer,
   guard_complained integer,
+  -- `requested`: its keys are refused, and nothing more of it is begun. `under_way`: nobody sees its data any more, and
+  -- they are being deleted. `gone`: there are none any more; the row stays for a while, so that nobody writes new ones.
+  deletion text check (deletion in ('requested', 'under_way', 'gone')),
   created_at timestamptz not null,
   updated_at timestamptz not null,
   constraint organizations_guard_check
@@ -36,6 +39,9 @@ create table organizations (
   constraint organizations_guard_suspended_check
     check (guard_suspended_at is null or 'email' = any (suspended_channels))
 );
+-- Asked by whatever looks for work: empty as a rule.
+create index organizations_deleted on organizations (id) where deletion is not null;
+
 -- A request reads its organization, and never changes it: its plan and its quotas are the operator's.
 alter table organizations enable row level security;
 call hold_to_organization('organizations', 'id');
@@ -46,6 +52,43 @@ begin
   end if;
 end
 $$;
+
+-- Of the organizations that a transaction is to act for, those that may be seen: whose deletion is not under way, nor
+-- over. Every transaction asks it, so that nothing is looked up unless there are others: it returns what it is given,
+-- which the planner puts in the place of the call. As a condition on `organizations` it took 8 µs a transaction.
+create function organizations_in_service(ids text) returns text
+language sql immutable
+as $$ select ids $$;
+
+-- Keeps that function in step with the table. Replacing it makes every session plan anew what has it, from the next
+-- transaction on that begins after the commit. Deletions that begin and end at once take turns.
+create function replace_organizations_in_service() returns trigger
+language plpgsql
+as $do$
+begin
+  perform pg_advisory_xact_lock(hashtextextended('organizations in service', 0));
+  if exists (select from organizations where deletion <> 'requested') then
+    create or replace function organizations_in_service(ids text) returns text
+    language sql stable
+    as $$
+      select coalesce(string_agg(given.id, ','), '')
+      from unnest(string_to_array(ids, ',')) as given (id)
+      where not exists (select from organizations o where o.id = given.id::uuid and o.deletion <> 'requested')
+    $$;
+  else
+    create or replace function organizations_in_service(ids text) returns text
+    language sql immutable
+    as $$ select ids $$;
+  end if;
+  return null;
+end
+$do$;
+create trigger deletion_begins after update of deletion on organizations
+  for each row when (new.deletion is distinct from old.deletion)
+  execute function replace_organizations_in_service();
+create trigger deletion_ends after delete on organizations
+  for each row when (old.deletion is not null)
+  execute function replace_organizations_in_service();
 
 create table api_keys (
   organization_id uuid not null,

@@ -46,6 +46,7 @@ test('a fresh installation has no organization, and lists those it has newest fi
   expect(listed[1]).toEqual({
     id: first,
     name: 'Test organization',
+    deletion: null,
     createdAt: new Date(clock.nowMs()),
     requestsPerWindow: 600,
     eventsPerWindow: 6_000,

@@ -7,9 +7,19 @@ import { type ApiKey, isScopeOrBundle, type Organization, type PlanChange } from
 import type { Channel } from '../channels/channel.ts';
 import * as store from './store.ts';
 
+export { deleteOrganization, goneMs } from './deletion.ts';
+export { countRowsUpTo, deleteGoneOrganizations, listDeletions } from './deletion-store.ts';
 export { createKeyring, type Keyring, type Grant } from './keyring.ts';
 export { resolveScopes, scopeBundles, scopes } from './schema.ts';
-export type { ApiKey, GuardSuspension, Organization, Plan, PlanChange, Scope } from './schema.ts';
+export type {
+  ApiKey,
+  DeletionState,
+  GuardSuspension,
+  Organization,
+  Plan,
+  PlanChange,
+  Scope,
+} from './schema.ts';
 export {
   countDemand,
   findEventsKeptMs,
@@ -35,7 +45,7 @@ export type { KeptDays, SendingPlan } from './store.ts';
 export type AccountTools = { database: Database; clock: Clock; newId: NewId };
 
 export async function createOrganization(tools: AccountTools, name: string): Promise<Organization> {
-  const organization = { id: tools.newId(), name, createdAt: now(tools.clock) };
+  const organization = { id: tools.newId(), name, deletion: null, createdAt: now(tools.clock) };
   await store.insertOrganization(tools.database, organization);
   return organization;
 }

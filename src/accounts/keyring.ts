@@ -40,6 +40,8 @@ export type Keyring = {
 
 /** A revoked key works no longer than this anywhere. Shorter asks the database more often. */
 const freshForMs = 4_000;
+/** After this time every node refuses a key that was revoked: with room for a slow look-up. */
+export const refusedWithinMs = 5_000;
 const keysMax = 10_000;
 /**
  * Wrong keys of a network that are looked up one by one in a minute, by all processes of a machine; further ones wait

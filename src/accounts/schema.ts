@@ -34,7 +34,10 @@ export const scopeBundles = {
   read_only: scopes.filter((scope) => scope.endsWith(':read')),
 } as const satisfies Record<string, readonly Scope[]>;
 
-export type Organization = { id: string; name: string; createdAt: Date };
+export type Organization = { id: string; name: string; deletion: DeletionState; createdAt: Date };
+
+/** How far the deletion of an organization is (deletion.ts); null where nobody has asked for it. */
+export type DeletionState = 'requested' | 'under_way' | 'gone' | null;
 
 /** Monthly quotas and other limits: null is no limit. Emails count recipients, SMS segments, the rest messages. */
 export type Plan = {

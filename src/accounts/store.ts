@@ -8,7 +8,7 @@ import {
 import { isNotStopped } from '../platform/postgres/stop.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
-import type { ApiKey, GuardSuspension, Organization, Plan, PlanChange } from './schema.ts';
+import type { ApiKey, DeletionState, GuardSuspension, Organization, Plan, PlanChange } from './schema.ts';
 import type { Channel } from '../channels/channel.ts';
 
 export async function insertOrganization(connection: Connection, organization: Organization): Promise<void> {
@@ -20,15 +20,21 @@ export async function insertOrganization(connection: Connection, organization: O
   );
 }
 
+/** What is deleted leaves its row for a while (deletion.ts). */
+const isNotGone = toPredicate("deletion is distinct from 'gone'");
+
 export async function hasOrganizations(connection: Connection): Promise<boolean> {
-  const rows = await connection.rows(unpreparedStatement('select from organizations limit 1'));
+  const rows = await connection.rows(
+    unpreparedStatement(`select from organizations where ${isNotGone} limit 1`),
+  );
   return rows.length > 0;
 }
 
 export async function hasOrganization(connection: Connection, organizationId: string): Promise<boolean> {
-  const rows = await connection.rows(unpreparedStatement('select from organizations where id = $1'), [
-    organizationId,
-  ]);
+  const rows = await connection.rows(
+    unpreparedStatement(`select from organizations where id = $1 and ${isNotGone}`),
+    [organizationId],
+  );
   return rows.length === 1;
 }
 
@@ -36,13 +42,13 @@ export async function hasOrganization(connection: Connection, organizationId: st
 export async function findOrganizations(
   connection: Connection,
   idOrName: string,
-): Promise<{ id: string; name: string }[]> {
+): Promise<Pick<Organization, 'id' | 'name' | 'deletion'>[]> {
   const asId = isUuid(idOrName) ? idOrName : null;
   return connection.rows(
-    unpreparedStatement<{ id: string; name: string }>(
-      `select id, name
+    unpreparedStatement<Pick<Organization, 'id' | 'name' | 'deletion'>>(
+      `select id, name, deletion
        from organizations
-       where id = $1::uuid or ($1 is null and lower(name) = lower($2))
+       where (id = $1::uuid or ($1 is null and lower(name) = lower($2))) and ${isNotGone}
        order by id desc
        limit 5`,
     ),
@@ -58,13 +64,19 @@ export async function listOrganizations(
     unpreparedStatement<OrganizationRow>(
       `select ${organizationColumns}
        from organizations
-       where $1::uuid is null or id < $1
+       where ($1::uuid is null or id < $1) and ${isNotGone}
        order by id desc
        limit $2`,
     ),
     [page.after, page.limit],
   );
-  return rows.map((row) => ({ id: row.id, name: row.name, createdAt: row.created_at, ...planOf(row) }));
+  return rows.map((row) => ({
+    id: row.id,
+    name: row.name,
+    deletion: row.deletion,
+    createdAt: row.created_at,
+    ...planOf(row),
+  }));
 }
 
 /** Returns the name that it had; null if there is no such organization. */
@@ -345,7 +357,7 @@ const selectGrants = statement<
      o.requests_per_window, o.events_per_window
    from unnest($1::text[]) with ordinality as wanted (key_sha256, position)
    join api_keys k on k.key_sha256 = decode(wanted.key_sha256, 'hex')
-   join organizations o on o.id = k.organization_id`,
+   join organizations o on o.id = k.organization_id and o.deletion is null`,
 );
 
 /**
@@ -587,6 +599,7 @@ type OrganizationRow = GuardRow & {
   suspended_channels: Channel[];
   id: string;
   name: string;
+  deletion: DeletionState;
   requests_per_window: number;
   events_per_window: number;
   email_quota: number | null;
@@ -604,8 +617,8 @@ type OrganizationRow = GuardRow & {
   created_at: Date;
 };
 
-const organizationColumns = `id, name, requests_per_window, events_per_window, email_quota, sms_quota, push_quota,
-  chatapp_quota, domain_limit, segment_limit, event_limit, events_kept_days, messages_kept_days,
+const organizationColumns = `id, name, deletion, requests_per_window, events_per_window, email_quota, sms_quota,
+  push_quota, chatapp_quota, domain_limit, segment_limit, event_limit, events_kept_days, messages_kept_days,
   content_kept_days, suspended_channels, has_reputation_guard,
   reputation_warned_at, guard_suspended_at, guard_sent, guard_bounced, guard_complained, created_at`;
 

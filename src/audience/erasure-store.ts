@@ -1,4 +1,5 @@
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { organizationsDue } from '../platform/queue/turns.ts';
 
 /**
@@ -83,7 +84,10 @@ export async function takeDueContact(
 export async function findNextErasureAt(connection: Connection): Promise<Date | null> {
   const [row] = await connection.rows(
     unpreparedStatement<{ due_at: Date | null }>(
-      `select least((select min(due_at) from erasures), (select min(due_at) from contact_erasures)) as due_at`,
+      `select least(
+         (select due_at from erasures where ${isNotDeleted('organization_id')} order by due_at limit 1),
+         (select due_at from contact_erasures where ${isNotDeleted('organization_id')} order by due_at limit 1)
+       ) as due_at`,
     ),
   );
   return row?.due_at ?? null;

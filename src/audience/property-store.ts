@@ -1,6 +1,7 @@
 import { toSearchKey } from '../platform/characters.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { lockName } from '../platform/postgres/name-locks.ts';
 import type { Properties } from './contact-values.ts';
 import type { Property, PropertyType } from './schema.ts';
@@ -188,7 +189,7 @@ export async function takeDeletedProperty(
     }>(
       `select organization_id, id, number, forgotten_until, deleted_at
        from contact_properties
-       where deleted_at <= $1 and forgotten_at is null and id <> all ($2::uuid[])
+       where deleted_at <= $1 and forgotten_at is null and id <> all ($2::uuid[]) and ${isNotDeleted('organization_id')}
        order by deleted_at
        limit 1
        for update skip locked`,
@@ -212,10 +213,13 @@ export async function findFirstDeletedAt(
   exceptIds: readonly string[],
 ): Promise<Date | null> {
   const [row] = await connection.rows(
-    unpreparedStatement<{ deleted_at: Date | null }>(
-      `select min(deleted_at) as deleted_at
+    unpreparedStatement<{ deleted_at: Date }>(
+      `select deleted_at
        from contact_properties
-       where deleted_at is not null and forgotten_at is null and id <> all ($1::uuid[])`,
+       where deleted_at is not null and forgotten_at is null and id <> all ($1::uuid[])
+         and ${isNotDeleted('organization_id')}
+       order by deleted_at
+       limit 1`,
     ),
     [exceptIds],
   );

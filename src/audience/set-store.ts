@@ -1,6 +1,7 @@
 import { toSearchKey } from '../platform/characters.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import type { SetKind, SetPatch } from './schema.ts';
 
@@ -289,7 +290,7 @@ export async function takeDeletedSet(
     unpreparedStatement<{ organization_id: string; id: string; deleted_at: Date }>(
       `select organization_id, id, deleted_at
        from contact_sets
-       where deleted_at is not null and id <> all ($1::uuid[])
+       where deleted_at is not null and id <> all ($1::uuid[]) and ${isNotDeleted('organization_id')}
        order by deleted_at
        limit 1
        for update skip locked`,

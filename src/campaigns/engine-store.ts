@@ -8,6 +8,7 @@ import {
   type Transaction,
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { type AudienceIds, audienceFields, includedAndExcluded } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
@@ -60,7 +61,8 @@ const selectUnderWay = statement<{ organization_id: string; id: string }>(
   `select organization_id, id
    from campaigns
    where ${isUnderWay} and (organization_id, id) > ($1, $2)
-     and case $4 when 'to_freeze' then frozen_at is null or frozen_through is not null else frozen_at is not null end
+    and ${isNotDeleted('organization_id')}
+    and case $4 when 'to_freeze' then frozen_at is null or frozen_through is not null else frozen_at is not null end
    order by organization_id, id
    limit $3`,
 );
@@ -179,6 +181,7 @@ const selectDue = unpreparedStatement<{ organization_id: string; id: string }>(
   `select organization_id, id
    from campaigns
    where status = 'scheduled' and deleted_at is null and scheduled_at <= $1 and (organization_id, id) > ($2, $3)
+    and ${isNotDeleted('organization_id')}
    order by organization_id, id
    limit $4`,
 );
@@ -194,8 +197,12 @@ export async function listDue(
 
 export async function findNextScheduledAt(connection: Connection): Promise<Date | null> {
   const [row] = await connection.rows(
-    unpreparedStatement<{ next_at: Date | null }>(
-      `select min(scheduled_at) as next_at from campaigns where status = 'scheduled' and deleted_at is null`,
+    unpreparedStatement<{ next_at: Date }>(
+      `select scheduled_at as next_at
+       from campaigns
+       where status = 'scheduled' and deleted_at is null and ${isNotDeleted('organization_id')}
+       order by scheduled_at
+       limit 1`,
     ),
   );
   return row?.next_at ?? null;

@@ -1,4 +1,5 @@
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 
 export type AccountRow = {
   organization_id: string;
@@ -61,7 +62,7 @@ const selectByCallbackToken = statement<AccountRow>(
   'chat_app_accounts_select_by_callback_token',
   `select ${accountColumns}
    from chat_app_accounts a
-   where a.callback_token = $1`,
+   where a.callback_token = $1 and ${isNotDeleted('a.organization_id')}`,
 );
 
 /** Of all organizations, by the index chat_app_accounts_callback_token. */

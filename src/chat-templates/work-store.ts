@@ -1,5 +1,6 @@
 import { dateOf } from '../platform/clock.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { lockSubmissions, saveSubmissions } from './account-store.ts';
 import { templateColumns, type TemplateRow } from './store.ts';
 
@@ -12,7 +13,7 @@ export async function findDueOrganizations(
     unpreparedStatement<{ organization_id: string }>(
       `select organization_id
        from chat_templates
-       where due_at <= $1
+       where due_at <= $1 and ${isNotDeleted('organization_id')}
        group by organization_id
        order by min(due_at)
        limit $2`,
@@ -28,7 +29,7 @@ export async function findNextDueAt(connection: Connection): Promise<Date | null
     unpreparedStatement<{ due_at: Date }>(
       `select due_at
        from chat_templates
-       where due_at is not null
+       where due_at is not null and ${isNotDeleted('organization_id')}
        order by due_at
        limit 1`,
     ),

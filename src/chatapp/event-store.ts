@@ -1,5 +1,6 @@
 import type { ToldOfChatApp } from '../channels/chatapp/provider.ts';
 import { type Connection, statement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { dueInTurns } from '../platform/queue/turns.ts';
 
 /** What is told besides the statuses of messages. As JSON has it: times are texts. */
@@ -64,7 +65,7 @@ export async function takeDueChatAppEvents(
 
 const selectNext = statement<{ due_at: Date }>(
   'chat_app_events_next',
-  'select due_at from chat_app_events order by due_at limit 1',
+  `select due_at from chat_app_events where ${isNotDeleted('organization_id')} order by due_at limit 1`,
 );
 
 export async function findNextChatAppEventAt(connection: Connection): Promise<Date | null> {

@@ -1,4 +1,5 @@
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { lockName, shareNameLock } from '../platform/postgres/name-locks.ts';
 import type { Platform } from './schema.ts';
@@ -47,7 +48,7 @@ export async function findFirstBrowserKey(
     unpreparedStatement<{ organization_id: string; public_part: PublicPart }>(
       `select organization_id, public_part
        from push_credentials
-       where platform = 'web'
+       where platform = 'web' and ${isNotDeleted('organization_id')}
        order by organization_id
        limit 1`,
     ),

@@ -1,5 +1,6 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import {
@@ -435,7 +436,7 @@ const selectBySecret = statement<{
    cross join lateral (
      select d.organization_id, d.id, d.installation_id, d.contact_id
      from devices d
-     where d.secret_sha256 = given.secret_sha256
+     where d.secret_sha256 = given.secret_sha256 and ${isNotDeleted('d.organization_id')}
      offset 0
    ) found`,
 );

@@ -20,6 +20,7 @@ import {
   publicUrlOf,
   whyElsewhere,
 } from '../installation/installation.ts';
+import { listDeletions } from '../accounts/accounts.ts';
 import { examineCredentials } from '../devices/devices.ts';
 import type { Log } from '../platform/log.ts';
 import {
@@ -308,6 +309,7 @@ async function examineSchema(installation: Installation): Promise<Finding[]> {
     schema,
     await examineWall(installation),
     await examineUserOfRequests(installation),
+    ...(schema.level === 'ok' ? await examineDeletions(installation) : []),
     ...(await examinePartitions(installation, schema.level === 'ok')),
   ];
 }
@@ -379,6 +381,20 @@ async function examineNamedUser(url: string): Promise<Finding> {
   } finally {
     await database.close();
   }
+}
+
+/** More names than that would hide what else there is to say. */
+const deletionsMax = 10;
+
+async function examineDeletions({ database }: Installation): Promise<Finding[]> {
+  const deletions = await listDeletions(database, deletionsMax);
+  return deletions.map(({ id, name }) =>
+    warning(
+      'organizations',
+      `${name} is being deleted`,
+      `Unless the command is at work, run "${programName()} org delete --org ${id}" again: it goes on where it ended.`,
+    ),
+  );
 }
 
 async function examineWall({ database }: Installation): Promise<Finding> {

@@ -1,5 +1,6 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { dueInTurns } from '../platform/queue/turns.ts';
 import { toPredicate } from '../platform/postgres/predicate.ts';
@@ -300,7 +301,7 @@ export async function findNextCheckAt(connection: Connection): Promise<Date | nu
     unpreparedStatement<{ next_check_at: Date }>(
       `select next_check_at
        from domains
-       where next_check_at is not null
+       where next_check_at is not null and ${isNotDeleted('organization_id')}
        order by next_check_at
        limit 1`,
     ),
@@ -405,7 +406,7 @@ export async function findSendingDomains(
 export async function findVerifiedOwner(connection: Connection, name: string): Promise<string | null> {
   const [row] = await connection.rows(
     unpreparedStatement<{ organization_id: string }>(
-      `select organization_id from domains where status = 'verified' and name = $1`,
+      `select organization_id from domains where status = 'verified' and name = $1 and ${isNotDeleted('organization_id')}`,
     ),
     [name],
   );
@@ -419,6 +420,7 @@ export async function findReturnPathOwner(connection: Connection, host: string):
       `select organization_id
        from domains
        where status = 'verified' and name = any ($2::text[]) and return_path_subdomain || '.' || name = $1
+         and ${isNotDeleted('organization_id')}
        limit 1`,
     ),
     [host, nameAndParents(host)],

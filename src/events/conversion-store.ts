@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { dueInTurns } from '../platform/queue/turns.ts';
 import type { Worth } from './conversion.ts';
@@ -80,7 +81,7 @@ export async function takeDueConversions(
 
 const selectNext = statement<{ due_at: Date }>(
   'conversions_next_due',
-  'select due_at from pending_conversions order by due_at limit 1',
+  `select due_at from pending_conversions where ${isNotDeleted('organization_id')} order by due_at limit 1`,
 );
 
 export async function findNextConversionAt(connection: Connection): Promise<Date | null> {

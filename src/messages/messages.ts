@@ -42,7 +42,13 @@ export {
   type SetAsidePosition,
 } from './delivery/set-aside-store.ts';
 export { listOpenBreakers } from './delivery/breaker-store.ts';
-export { countQueued, countWaiting, findOldestDue, listOldestDue } from './delivery/waiting-store.ts';
+export {
+  countQueued,
+  countWaiting,
+  findOldestDue,
+  hasClaims,
+  listOldestDue,
+} from './delivery/waiting-store.ts';
 export { type DeliveryObserver, settledOutcomeOf } from './delivery/observer.ts';
 export type { Settlement } from './recipients/settlement-store.ts';
 export { type EngagementAction, engagementActions, hasEngaged } from './recipients/contact-engagement.ts';

@@ -32,7 +32,7 @@ export type CommandOutcome =
   /** The command has printed its result itself, part by part. */
   | { kind: 'written' };
 
-export function refuse(problem: string): CommandOutcome {
+export function refuse(problem: string): Extract<CommandOutcome, { kind: 'refused' }> {
   return { kind: 'refused', problem };
 }
 

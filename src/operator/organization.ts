@@ -1,4 +1,4 @@
-import { findOrganizations, listOrganizations } from '../accounts/accounts.ts';
+import { type DeletionState, findOrganizations, listOrganizations } from '../accounts/accounts.ts';
 import type { Installation } from '../installation/installation.ts';
 import { programName } from '../platform/program-name.ts';
 import { type CommandOutcome, refuse } from './command.ts';
@@ -9,17 +9,43 @@ export const organizationHelp = 'id or name of the organization; may be left out
 /** Options before it is known which organization is meant. */
 export type Unresolved<Options extends { org: string }> = Omit<Options, 'org'> & { org?: string };
 
+/** As it is found by its id or name. */
+export type NamedOrganization = { id: string; name: string };
+
 /**
  * Carries out `work` on the organization that is meant by its id, or by its name if only one is called so. Where none is
- * named, the only one is meant.
+ * named, the only one is meant. One that is being deleted is refused.
  */
 export async function onOrganization(
   installation: Installation,
   reference: string | undefined,
   work: (organizationId: string) => Promise<CommandOutcome>,
 ): Promise<CommandOutcome> {
-  if (reference === undefined) return onOnlyOrganization(installation, work);
-  const found = await findOrganizations(installation.database, reference);
+  const found =
+    reference === undefined ? await findOnly(installation) : await findNamed(installation, reference);
+  if ('problem' in found) return found;
+  return found.deletion === null
+    ? work(found.id)
+    : refuse(
+        `The organization ${found.name} is being deleted. "${programName()} org delete --org ${found.id}" goes on with it.`,
+      );
+}
+
+/** The same for its deletion, for which it has to be named. */
+export async function onOrganizationToDelete(
+  installation: Installation,
+  reference: string,
+  work: (organization: NamedOrganization) => Promise<CommandOutcome>,
+): Promise<CommandOutcome> {
+  const found = await findNamed(installation, reference);
+  return 'problem' in found ? found : work(found);
+}
+
+type Found = NamedOrganization & { deletion: DeletionState };
+type Refused = ReturnType<typeof refuse>;
+
+async function findNamed({ database }: Installation, reference: string): Promise<Found | Refused> {
+  const found = await findOrganizations(database, reference);
   const [only, ...others] = found;
   if (only === undefined)
     return refuse(`There is no organization ${reference}. "${programName()} org list" shows them.`);
@@ -29,18 +55,15 @@ export async function onOrganization(
       `Several organizations are called ${reference}. Give the id of the one that you mean: ${ids}`,
     );
   }
-  return work(only.id);
+  return only;
 }
 
-async function onOnlyOrganization(
-  { database }: Installation,
-  work: (organizationId: string) => Promise<CommandOutcome>,
-): Promise<CommandOutcome> {
+async function findOnly({ database }: Installation): Promise<Found | Refused> {
   const [only, other] = await listOrganizations(database, { after: null, limit: 2 });
   if (only === undefined)
     return refuse(`There is no organization yet. "${programName()} org create --name NAME" makes one.`);
   return other === undefined
-    ? work(only.id)
+    ? only
     : refuse(
         `There are several organizations: name one with --org. "${programName()} org list" shows their ids.`,
       );

@@ -17,6 +17,7 @@ import {
 } from '../installation/installation.ts';
 import { programName } from '../platform/program-name.ts';
 import { addCommand, type CommandOutcome, done, formatTable, onInstallation, refuse } from './command.ts';
+import { addOrganizationDeletion } from './organization-deletion.ts';
 import { onNamedOrganization, onOrganization, organizationHelp, type Unresolved } from './organization.ts';
 import {
   collectChannel,
@@ -92,6 +93,7 @@ export function addOrganizationCommands(group: Command): void {
         ),
       ),
     );
+  addOrganizationDeletion(group);
   addCommand(group, 'list', 'List organizations, newest first.')
     .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
     .option('--after <org>', 'only those older than this one', parseOrganizationId)
@@ -212,7 +214,9 @@ async function runOrganizationList(
       `${requestsPerWindow}`,
       ...[quotas.email, quotas.sms, quotas.push, quotas.chatapp].map((quota) => `${quota ?? 'unlimited'}`),
       showKept(organization),
-      suspendedChannels.map((channel) => showSuspended(channel, organization.guardSuspension)).join(', '),
+      organization.deletion === null
+        ? suspendedChannels.map((channel) => showSuspended(channel, organization.guardSuspension)).join(', ')
+        : 'being deleted',
     ]),
   );
   return done(
@@ -220,6 +224,7 @@ async function runOrganizationList(
       data: organizations.map((organization) => ({
         id: organization.id,
         name: organization.name,
+        deletion: organization.deletion,
         requests_per_window: organization.requestsPerWindow,
         events_per_window: organization.eventsPerWindow,
         quotas: organization.quotas,

@@ -124,6 +124,25 @@ test('mail to the postmaster is deleted after 90 days', async () => {
   expect(await countRows('postmaster_mail')).toBe(1);
 });
 
+test('the row of a deleted organization goes after an hour, and nothing of one that is not deleted yet', async () => {
+  const insert = (name: string, deletion: string | null, at: number) =>
+    run(
+      `insert into organizations (id, name, deletion, created_at, updated_at)
+       values (gen_random_uuid(), $1, $2, $3, $3)`,
+      [name, deletion, dateOf(at)],
+    );
+  const hourAgo = start - 3_600_000;
+  await insert('gone for long', 'gone', hourAgo - 1);
+  await insert('gone lately', 'gone', hourAgo + 60_000);
+  await insert('under way', 'under_way', oldAt.getTime());
+  await insert('requested', 'requested', oldAt.getTime());
+  await insert('in service', null, oldAt.getTime());
+  await keepHouse();
+  expect(interrupted).toEqual([]);
+  const left = await run('select name from organizations order by name');
+  expect(left.map(({ name }) => name)).toEqual(['gone lately', 'in service', 'requested', 'under way']);
+});
+
 describe('a step that fails keeps no other from its turn, and is named in the log', () => {
   test.each([
     ['idempotency_keys', 'idempotency keys'],

@@ -1,3 +1,4 @@
+import { deleteGoneOrganizations, goneMs } from '../accounts/accounts.ts';
 import type { Config } from '../config.ts';
 import { deleteOldReached } from '../chat-templates/chat-templates.ts';
 import { deleteOldPostmasterMail } from '../email/email.ts';
@@ -41,6 +42,7 @@ function stepsOf({ database, clock, config }: HousekeepingTools): readonly House
     { name: 'idempotency keys', run: () => deleteExpiredKeys(database, before(retentionMs)) },
     { name: 'rate windows', run: () => deleteOldRateWindows(database, before(rateWindowMaxAgeMs)) },
     { name: 'reputation', run: () => deleteOldReputation(database, clock.nowMs()) },
+    { name: 'deleted organizations', run: () => deleteGoneOrganizations(database, before(goneMs)) },
     { name: "providers' ids", run: () => deleteOldProviderIds(database, before(providerIdMaxAgeMs)) },
     { name: 'reached people', run: () => deleteOldReached({ clock }, database) },
     { name: 'mail to the postmaster', run: () => deleteOldPostmasterMail({ clock }, database) },

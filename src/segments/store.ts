@@ -1,6 +1,7 @@
 import { toSearchKey } from '../platform/characters.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import type { Predicate } from '../platform/postgres/predicate.ts';
 import { instantOfId } from '../platform/ids.ts';
 import { lockName, tryLockName } from '../platform/postgres/name-locks.ts';
@@ -173,7 +174,7 @@ export async function findChangedOrganizations(
        )
        select organization_id
        from changed
-       where organization_id is not null
+       where organization_id is not null and ${isNotDeleted('organization_id')}
        limit $2`,
     ),
     [after, limit],
@@ -240,7 +241,7 @@ export async function findDueOrganizations(
       `with due as materialized (
          select organization_id
          from segments
-         where ${column} <= $1 and ($2::uuid is null or organization_id > $2)
+         where ${column} <= $1 and ($2::uuid is null or organization_id > $2) and ${isNotDeleted('organization_id')}
        )
        select distinct organization_id
        from due
@@ -254,7 +255,13 @@ export async function findDueOrganizations(
 
 export async function findNextDueAt(connection: Connection, column: DueColumn): Promise<Date | null> {
   const [row] = await connection.rows(
-    unpreparedStatement<{ due_at: Date | null }>(`select min(${column}) as due_at from segments`),
+    unpreparedStatement<{ due_at: Date }>(
+      `select ${column} as due_at
+       from segments
+       where ${column} is not null and ${isNotDeleted('organization_id')}
+       order by ${column}
+       limit 1`,
+    ),
   );
   return row?.due_at ?? null;
 }

@@ -1,6 +1,7 @@
 import type { SenderType } from '../channels/sms/sms.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { toPredicate } from '../platform/postgres/predicate.ts';
 
@@ -51,7 +52,7 @@ const selectByNumber = statement<{ organization_id: string; status: SenderStatus
   'senders_select_by_number',
   `select organization_id, status
    from senders
-   where name = $1 and status <> 'pending' and type <> 'alphanumeric'
+   where name = $1 and status <> 'pending' and type <> 'alphanumeric' and ${isNotDeleted('organization_id')}
    order by organization_id`,
 );
 

@@ -32,6 +32,7 @@ const takeAll = statement<SmsEvent>(
   `with recursive ${dueInTurns({
     table: 'sms_events',
     of: 'sender_name',
+    isOfOrganizations: false,
     columns: ['id'],
     order: ['due_at', 'id'],
     due: 'due_at <= $1',

@@ -34,22 +34,22 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'with recursive changed (organization_id)': whoHasWork,
   'with due as materialized ( select organization_id from segments where compute_at': whoHasWork,
   'with due as materialized ( select organization_id from segments where windows_due_at': whoHasWork,
-  'select min(compute_at) as due_at from segments': whoHasWork,
-  'select min(windows_due_at) as due_at from segments': whoHasWork,
+  'select compute_at as due_at from segments': whoHasWork,
+  'select windows_due_at as due_at from segments': whoHasWork,
   campaigns_select_under_way: whoHasWork,
   "select organization_id, id from campaigns where status = 'scheduled'": whoHasWork,
-  'select min(scheduled_at) as next_at from campaigns': whoHasWork,
+  'select scheduled_at as next_at from campaigns': whoHasWork,
   'select organization_id, id, deleted_at from contact_sets where deleted_at is not null': whoHasWork,
   'select organization_id, id, number, forgotten_until, deleted_at from contact_properties where deleted_at <= $1':
     whoHasWork,
-  'select min(deleted_at) as deleted_at from contact_properties': whoHasWork,
+  'select deleted_at from contact_properties': whoHasWork,
   erasures_find_due: whoHasWork,
   contact_erasures_find_due: whoHasWork,
   'select organization_id, address, requested_at from erasures where organization_id = $1 and due_at':
     whoHasWork,
   'select organization_id, contact_id, requested_at from contact_erasures where organization_id = $1 and due_at':
     whoHasWork,
-  'select least((select min(due_at) from erasures), (select min(due_at) from contact_erasures))': whoHasWork,
+  'select least( (select due_at from erasures': whoHasWork,
   domains_take_due: whoHasWork,
   'select next_check_at from domains': whoHasWork,
   'select id, events_kept_days from organizations where events_kept_days is not null': whoHasWork,
@@ -73,7 +73,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
     'Takes what is credited next, of any organizations; they are credited behind the wall.',
   conversions_next_due: whoHasWork,
 
-  "select organization_id, public_part from push_credentials where platform = 'web' order by":
+  "select organization_id, public_part from push_credentials where platform = 'web'":
     'Whose page it is on which a person tries a push out; it asks nothing else without the wall.',
 
   'with recursive active (channel, lane': measured,
@@ -93,8 +93,12 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select wanted.position, cut_off.organization_id': whose,
   provider_ids_insert: 'The ids of what was handed off, of any organizations.',
   provider_events_insert: whose,
+  provider_events_take:
+    'Takes what is applied next, in turns, and leaves out what organizations have that are being deleted.',
+  provider_events_next: whoHasWork,
 
   'with expired as ( select organization_id, endpoint, key from idempotency_keys': housekeeping,
+  'delete from organizations where deletion': housekeeping,
   'with old as ( select organization_id, hour, shard from reputation_counts': housekeeping,
   'with old as ( select channel, provider_message_id, organization_id from provider_ids': housekeeping,
   'with old as ( select organization_id, person from chat_app_reached_people': housekeeping,

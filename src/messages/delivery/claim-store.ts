@@ -5,6 +5,7 @@ import {
   statement,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
+import { isNotDeleted } from '../../platform/postgres/deleted-organizations.ts';
 import { groupBy } from '../../platform/grouping.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
@@ -77,9 +78,9 @@ const claimDue = statement<ClaimRow>(
      ) next
      where active.position < $8::integer
    ), served as (
-     select organization_id
+     select organization_id, position
      from active
-     where due_at <= $3 and exists (select from claimant)
+     where due_at <= $3 and exists (select from claimant) and ${isNotDeleted('organization_id')}
      order by position
      limit $4
    ), due as (
@@ -107,7 +108,7 @@ const claimDue = statement<ClaimRow>(
        case
          when (select count(*) from served) < $4
          then (select organization_id from active order by position desc limit 1)
-         else (select organization_id from active where due_at <= $3 order by position offset $4 - 1 limit 1)
+         else (select organization_id from served order by position offset $4 - 1 limit 1)
        end as last_organization_id,
        least(
          (select min(due_at) from active where due_at > $3),
@@ -130,7 +131,7 @@ const claimDue = statement<ClaimRow>(
        (
          select true from delivery_queue
          where claimed_by is null and set_aside_at is null and crashes >= ${poisonCrashes} and due_at <= $3
-           and lane < 2 and channel = $7
+           and lane < 2 and channel = $7 and ${isNotDeleted('organization_id')}
          order by due_at
          limit 1
        ) is not null as has_poison
@@ -214,6 +215,7 @@ export async function claimPoisonJob(
          from delivery_queue
          where claimed_by is null and set_aside_at is null and due_at <= $1 and crashes >= ${poisonCrashes}
            and lane < 2 and channel = any ($4) and exists (select from claimant)
+           and ${isNotDeleted('organization_id')}
          order by due_at
          limit 1
          for update skip locked

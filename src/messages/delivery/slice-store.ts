@@ -7,6 +7,7 @@ import {
   type Transaction,
   unpreparedStatement,
 } from '../../platform/postgres/database.ts';
+import { isNotDeleted } from '../../platform/postgres/deleted-organizations.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import { inOneRoundTrip } from '../../platform/postgres/round-trip.ts';
 import { unburiedWorker } from '../../platform/queue/lease.ts';
@@ -53,9 +54,9 @@ const claimSlices = statement<SliceClaimRow>(
      ) next
      where active.position < $6::integer
    ), served as (
-     select organization_id
+     select organization_id, position
      from active
-     where exists (select from claimant)
+     where exists (select from claimant) and ${isNotDeleted('organization_id')}
      order by position
      limit $5
    ), due as (
@@ -81,8 +82,11 @@ const claimSlices = statement<SliceClaimRow>(
        (select count(*) from served) < $5 and (select count(*) from active) < $6::integer as is_scan_over,
        (
          select organization_id
-         from active
-         where position <= $5 or (select count(*) from served) < $5
+         from (
+           select organization_id, position from served
+           union all
+           select organization_id, position from active where (select count(*) from served) < $5
+         ) looked_at
          order by position desc
          limit 1
        ) as last_organization_id

@@ -121,3 +121,16 @@ export async function countQueued(connection: Connection, max: number): Promise<
   );
   return row?.queued ?? 0;
 }
+
+/** Whether a worker has claimed hand-offs of an organization. By the primary keys, through all that it has queued. */
+export async function hasClaims(connection: Connection, organizationId: string): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `(select from delivery_queue where organization_id = $1 and claimed_by is not null limit 1)
+       union all
+       (select from delivery_slices where organization_id = $1 and claimed_by is not null limit 1)`,
+    ),
+    [organizationId],
+  );
+  return rows.length > 0;
+}

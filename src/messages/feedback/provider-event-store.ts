@@ -2,6 +2,7 @@ import type { SendingChannel } from '../../channels/channel.ts';
 import type { ProviderReport } from '../../channels/report.ts';
 import { isUuid } from '../../platform/ids.ts';
 import { type Connection, statement } from '../../platform/postgres/database.ts';
+import { isNotDeleted } from '../../platform/postgres/deleted-organizations.ts';
 import { dueInTurns } from '../../platform/queue/turns.ts';
 
 /** A report that is not applied yet. */
@@ -128,7 +129,11 @@ const selectNext = statement<{ due_at: Date }>(
   `select due_at
    from unnest($1::text[]) as known (channel)
    cross join lateral (
-     select due_at from provider_events e where e.channel = known.channel order by due_at limit 1
+     select due_at
+     from provider_events e
+     where e.channel = known.channel and ${isNotDeleted('e.turn_of')}
+     order by due_at
+     limit 1
    ) first
    order by due_at
    limit 1`,

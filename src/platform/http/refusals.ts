@@ -2,7 +2,12 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Log } from '../log.ts';
-import { DatabaseUnavailableError, isConflict, isStatementTimeout } from '../postgres/database.ts';
+import {
+  DatabaseUnavailableError,
+  isConflict,
+  isStatementTimeout,
+  OrganizationDeletedError,
+} from '../postgres/database.ts';
 import {
   badRequest,
   internalServerError,
@@ -38,6 +43,9 @@ export function toPublicError(cause: unknown, request: FastifyRequest, log: Log)
       },
     );
   }
+  // Its key was looked at before that.
+  if (cause instanceof OrganizationDeletedError)
+    return new PublicError(unauthorized, 'The organization of this API key is being deleted.');
   if (isConflict(cause) || isStatementTimeout(cause)) {
     log.warn({ request_id: request.id, err: cause }, 'a request stood in the way of others');
     return overloaded('Another request is changing the same data at the moment. Try again in a moment.');

@@ -60,6 +60,9 @@ export type Database = Connection & {
    * organizations, whatever the statements say. Everything that works on data of organizations does it here, be it for
    * a request or in the background, but for the few statements that serve all of them at once: finding who has work,
    * claiming and settling hand-offs, finding whose a number or a provider's id is.
+   *
+   * Of an organization whose deletion is under way, or over, it sees nothing, as if it were not there. What writes a row for it
+   * rejects with an OrganizationDeletedError.
    */
   asOrganizations: <Result>(
     organizationIds: readonly string[],
@@ -145,6 +148,14 @@ export class DatabaseUnavailableError extends Error {
   constructor(message: string, options: { cause?: unknown; mayBeCarriedOut?: boolean } = {}) {
     super(message, 'cause' in options ? { cause: options.cause } : {});
     this.mayBeCarriedOut = options.mayBeCarriedOut ?? true;
+  }
+}
+
+/** A row was to be written for an organization that is being deleted, in a transaction of its own. Nothing was written. */
+export class OrganizationDeletedError extends Error {
+  override readonly name = 'OrganizationDeletedError';
+  constructor(options: { cause: unknown }) {
+    super('the organization is being deleted', options);
   }
 }
 
@@ -333,9 +344,11 @@ export function openDatabase(options: DatabaseOptions): Database {
       const converted = asDatabaseError(cause);
       if (converted instanceof Error && sqlState(converted) !== inFailedTransaction) failure = converted;
     };
+    let served = organizationIds;
     const enter = (ids: readonly string[] | null) => {
       const entering =
         ids === null ? prepare(leaveTenantRole) : { ...prepare(entry.plainly), values: [ids.join(',')] };
+      served = ids ?? served;
       ask(watch, client, entering).catch(note);
     };
     ask(watch, client, { text: 'begin' }).catch(note);
@@ -403,7 +416,7 @@ export function openDatabase(options: DatabaseOptions): Database {
           },
         );
       }
-      const converted = asDatabaseError(cause);
+      const converted = await explainRefusal(asDatabaseError(cause), served);
       if (!isCommitSent) throw asNotCarriedOut(converted);
       if (converted instanceof DatabaseUnavailableError) await whenSessionIsOver(client);
       throw converted;
@@ -423,6 +436,12 @@ export function openDatabase(options: DatabaseOptions): Database {
       throw cause;
     }
   };
+  /** Of what row-level security has refused: whether that is since an organization is being deleted. */
+  const explainRefusal = async (cause: unknown, organizationIds: readonly string[] | null) => {
+    if (sqlState(cause) !== insufficientPrivilege || organizationIds === null) return cause;
+    const deleted = await rows(selectDeleted, [organizationIds]).catch(() => []);
+    return deleted.length > 0 ? new OrganizationDeletedError({ cause }) : cause;
+  };
   const together: Database['together'] = async (organizationIds, statements) => {
     const client = await poolByIndex.connect(organizationIds);
     shareWrite(client);
@@ -440,7 +459,7 @@ export function openDatabase(options: DatabaseOptions): Database {
       const isAnswered = cause instanceof pg.DatabaseError;
       answered(isAnswered);
       client.release(!isAnswered || isReadOnlyFailure(cause));
-      const converted = asDatabaseError(cause);
+      const converted = await explainRefusal(asDatabaseError(cause), organizationIds);
       if (isReadOnlyFailure(cause)) throw asNotCarriedOut(converted);
       if (converted instanceof DatabaseUnavailableError) await whenSessionIsOver(client);
       throw converted;
@@ -576,14 +595,18 @@ export function canEnter(role: typeof tenantRole | typeof requestRole): string {
   )`;
 }
 
+const selectDeleted = unpreparedStatement(
+  `select id from organizations where id = any ($1::uuid[]) and deletion <> 'requested' limit 1`,
+);
+
 /**
  * Enters the first of the roles that may be entered. Both settings last until the end of the transaction; session-wide
- * ones would leak through the pool.
+ * ones would leak through the pool. The role comes last: within it, no organization is seen that is not named yet.
  */
 function createEntry(name: string, roles: readonly Parameters<typeof canEnter>[0][]) {
   const choices = roles.map((role) => `when ${canEnter(role)} then '${role}'`).join(' ');
-  const settings = `set_config('role', case ${choices} else 'none' end, true),
-     set_config('postillion.organization_ids', $1, true)`;
+  const settings = `set_config('postillion.organization_ids', organizations_in_service($1), true),
+     set_config('role', case ${choices} else 'none' end, true)`;
   return {
     plainly: statement(`enter_${name}_role`, `select ${settings}`),
     byIndex: statement(`enter_${name}_role_by_index`, `select ${settings}, ${localSettingsByIndex}`),
@@ -869,6 +892,9 @@ export function sqlState(error: unknown): string | undefined {
 /** `in_failed_sql_transaction`: an earlier statement of the transaction failed, and this one was skipped. */
 const inFailedTransaction = '25P02';
 
+/** Also where row-level security refuses a row. */
+const insufficientPrivilege = '42501';
+
 export const uniqueViolation = '23505';
 
 /** The unique index that refused a row, for example `contacts_email`; undefined for any other error. */
@@ -879,6 +905,11 @@ export function violatedIndex(error: unknown): string | undefined {
 /** Whether a statement was ended because it took longer than its `statement_timeout`. */
 export function isStatementTimeout(error: unknown): boolean {
   return sqlState(error) === '57014';
+}
+
+/** Whether a table is not there, such as a partition that was dropped meanwhile. */
+export function isUndefinedTable(error: unknown): boolean {
+  return sqlState(error) === '42P01';
 }
 
 /** Whether two transactions waited for each other, of which PostgreSQL ended this one: the other goes on. */

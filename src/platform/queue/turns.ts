@@ -1,5 +1,6 @@
 import { type Clock, dateOf } from '../clock.ts';
 import { isStatementTimeout, type Transaction } from '../postgres/database.ts';
+import { isNotDeleted } from '../postgres/deleted-organizations.ts';
 import { type ChoreName, type ChoreTools, type RunningChore, startChoreInPlaces } from './chore.ts';
 import { createPauses } from './pauses.ts';
 import type { WakeTopic } from './wake.ts';
@@ -191,6 +192,8 @@ export type WaitingRows = {
   table: string;
   /** The column that says whose turn it is. */
   of: string;
+  /** Whether that is an organization, which has no turn any more when it is being deleted. True if left out. */
+  isOfOrganizations?: boolean;
   /** The columns that tell a row from others, with those that `returning` needs. */
   columns: readonly string[];
   /** Of each organization, which comes first: columns of an index that begins with `of`. */
@@ -213,6 +216,7 @@ export type WaitingRows = {
 export function dueInTurns({
   table,
   of,
+  isOfOrganizations = true,
   columns,
   order,
   among = 'true',
@@ -245,6 +249,7 @@ export function dueInTurns({
          for update skip locked
        ) first
      ) waiting
+     where ${isOfOrganizations ? isNotDeleted('active.turn_of') : 'true'}
      order by waiting.turn, ${order.map((column) => `waiting.${column}`).join(', ')}
      limit ${limit}
    )`;
@@ -282,6 +287,7 @@ export function organizationsDue({
      )
      select organization_id
      from active
-     where exists (select from ${table} t where t.organization_id = active.organization_id and ${among} and ${due})
+     where ${isNotDeleted('active.organization_id')}
+       and exists (select from ${table} t where t.organization_id = active.organization_id and ${among} and ${due})
      limit $3`;
 }

@@ -205,8 +205,8 @@ export const leases: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/claim-store.ts',
-    from: 'and lane < 2 and channel = $7\n',
-    to: 'and lane < 2\n',
+    from: 'and lane < 2 and channel = $7 and',
+    to: 'and lane < 2 and',
     tests: ['src/messages/delivery/claim-store.test.ts'],
     named: 'is left to whoever delivers on that',
     harm: 'an older release stops at every claim for a job that it cannot take',
