@@ -202,9 +202,11 @@ async function leave(line: BoundConnection): Promise<void> {
   await line.wire.ended;
 }
 
-/** Asks whether the far side lives whenever it has been silent for long, and ends the wire if it does not say so. */
+/**
+ * Asks whether the far side lives whenever it has been silent for long, and ends the wire if it does not say so. Of a
+ * wire that has ended its question is answered before `ended` resolves, so that whoever stops it then leaves no timer.
+ */
 function watchIdle(clock: Clock, wire: SmppWire): () => void {
-  let isOver = false;
   let cancel = clock.after(idleMs, check);
   function check(): void {
     const leftMs = idleMs - wire.silentMs();
@@ -213,7 +215,6 @@ function watchIdle(clock: Clock, wire: SmppWire): () => void {
       return;
     }
     void wire.ask({ command: 'enquire_link' }, enquireTimeoutMs).then((answer) => {
-      if (isOver) return;
       if (isFault(answer) && wire.silentMs() >= enquireTimeoutMs) {
         wire.break('timed_out', 'the server does not answer enquire_link');
       } else {
@@ -222,7 +223,6 @@ function watchIdle(clock: Clock, wire: SmppWire): () => void {
     });
   }
   return () => {
-    isOver = true;
     cancel();
   };
 }

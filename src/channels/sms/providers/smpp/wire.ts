@@ -49,8 +49,12 @@ type Outgoing = { sequence: number | null; octets: Buffer };
  */
 const pieceBytesMax = 4_096;
 
-/** §3.2: from 1 to 0x7FFFFFFF, and from the beginning again. */
 const sequenceMax = 0x7fff_ffff;
+
+/** The number of the next question, from 0 on: from 1 to 0x7FFFFFFF, and from 1 again (SMPP 3.4 §3.2). */
+export function sequenceAfter(sequence: number): number {
+  return sequence === sequenceMax ? 1 : sequence + 1;
+}
 
 /** A peer that asks and asks and never reads our answers would fill our memory with them. */
 const unreadBytesMax = 1_048_576;
@@ -138,7 +142,7 @@ export class SmppWire {
     onLateAnswer: ((answer: SmppAnswer) => void) | null = null,
   ): Promise<SmppAnswer | WireFault> {
     if (this.#fault !== null) return Promise.resolve({ ...this.#fault, isUnsent: true });
-    this.#sequence = this.#sequence === sequenceMax ? 1 : this.#sequence + 1;
+    this.#sequence = sequenceAfter(this.#sequence);
     const sequence = this.#sequence;
     return new Promise((resolve) => {
       const deadlineAtMs = this.#clock.monotonicMs() + timeoutMs;
