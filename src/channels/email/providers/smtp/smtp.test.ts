@@ -1,3 +1,4 @@
+import { getEventListeners } from 'node:events';
 import { createServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -625,19 +626,143 @@ test('a server that ends every connection at the second message does not keep a 
   expect(outcomes.every(({ kind }) => kind === 'accepted')).toBe(true);
 });
 
-test('a server that limits connections is served over those that it allows', async () => {
+test('a hand-off that was given back by two connections is put off, and does not wear out a third', async () => {
   const { provider, sink } = await arrange({
+    parameters: 'connections=2',
+    script: ({ phase, completed }) => (phase === 'mail' && completed === 1 ? { close: true } : undefined),
+  });
+  let confirmed = 0;
+  let allConfirmed = (): void => undefined;
+  const together = new Promise<void>((resolve) => {
+    allConfirmed = resolve;
+  });
+  // Each waits for the other to be confirmed, so that they are on two connections.
+  const confirm = (): Promise<void> => {
+    confirmed += 1;
+    if (confirmed === 2) allConfirmed();
+    return together;
+  };
+  await Promise.all(['a', 'b'].map((name) => send(provider, `${name}@example.test`, { confirm })));
+  expect(sink.counts.openConnections).toBe(2);
+  const outcome = await send(provider, 'c@example.test');
+  expect(outcome).toMatchObject({ kind: 'deferred', reason: 'other' });
+  expect(sink.counts.connections).toBe(2);
+  expect((await send(provider, 'd@example.test')).kind).toBe('accepted');
+});
+
+test('what a server says after its reply ends the connection at once, and not when the next message comes', async () => {
+  const { provider, sink } = await arrange({
+    script: at('content', { reply: '250 2.0.0 Ok\r\n421 4.4.2 Idle for too long' }),
+  });
+  expect((await send(provider, 'a@example.test')).kind).toBe('accepted');
+  await allReadsDone();
+  expect(sink.counts.openConnections).toBe(0);
+  expect((await send(provider, 'b@example.test')).kind).toBe('accepted');
+});
+
+test('a server that falls silent after it was idle is given up, as one that was not', async () => {
+  const { provider, clock } = await arrange({
+    script: ({ phase, completed }) => (phase === 'mail' && completed === 1 ? { stall: true } : undefined),
+  });
+  await send(provider, 'a@example.test');
+  await allReadsDone();
+  let outcome: SendOutcome | null = null;
+  const sending = send(provider, 'b@example.test').then((settled) => (outcome = settled));
+  await allReadsDone();
+  clock.advance(300_000);
+  await allReadsDone();
+  expect(outcome).toMatchObject({ kind: 'deferred', reason: 'other' });
+  await sending;
+});
+
+test('a hand-off that is aborted while it waits for a busy connection is not announced on it', async () => {
+  const { provider, sink } = await arrange();
+  let isConfirmed = (): void => undefined;
+  const confirmed = new Promise<void>((resolve) => {
+    isConfirmed = resolve;
+  });
+  const reached = sink.reached('data');
+  const busy = send(provider, 'busy@example.test', { confirm: () => confirmed });
+  await reached;
+  const controller = new AbortController();
+  const aborted = send(provider, 'aborted@example.test', { signal: controller.signal });
+  const waiting = send(provider, 'waiting@example.test');
+  controller.abort(new Error('shutting down'));
+  await expect(aborted).rejects.toThrow('shutting down');
+  isConfirmed();
+  expect([(await busy).kind, (await waiting).kind]).toEqual(['accepted', 'accepted']);
+  expect(sink.commands.filter((line) => line.startsWith('RCPT'))).toEqual([
+    'RCPT TO:<busy@example.test>',
+    'RCPT TO:<waiting@example.test>',
+  ]);
+  expect(sink.counts.connections).toBe(1);
+});
+
+test('a hand-off that is aborted while a kept connection is asked is not announced on another', async () => {
+  const { provider, sink } = await arrange({
+    script: ({ phase, recipient }) =>
+      phase === 'rcpt' && recipient.startsWith('aborted') ? { stall: true } : undefined,
+  });
+  await send(provider, 'before@example.test');
+  const controller = new AbortController();
+  const reached = sink.reached('rcpt');
+  const aborted = send(provider, 'aborted@example.test', { signal: controller.signal });
+  await reached;
+  controller.abort(new Error('shutting down'));
+  await expect(aborted).rejects.toThrow('shutting down');
+  expect((await send(provider, 'after@example.test')).kind).toBe('accepted');
+  expect(sink.commands.filter((line) => line.startsWith('RCPT TO:<aborted'))).toHaveLength(1);
+});
+
+test('closing gives up a connection that nothing waits for any more', async () => {
+  const { provider, sink, clock } = await arrange({ script: at('connect', { stall: true }) });
+  const controller = new AbortController();
+  const reached = sink.reached('connect');
+  const aborted = send(provider, 'a@example.test', { signal: controller.signal });
+  await reached;
+  controller.abort(new Error('shutting down'));
+  await expect(aborted).rejects.toThrow('shutting down');
+  let isClosed = false;
+  void provider.close().then(() => (isClosed = true));
+  await allReadsDone();
+  const wasClosed = isClosed;
+  // Ends what would hold up the next tests.
+  clock.advance(600_000);
+  expect(wasClosed).toBe(true);
+});
+
+test('nothing listens to the signal of a hand-off that is over, which many share', async () => {
+  const { provider } = await arrange({ script: at('rcpt', { reply: '550 5.1.1 User unknown' }) });
+  const { signal } = new AbortController();
+  for (const name of ['refused', 'accepted']) await send(provider, `${name}@example.test`, { signal });
+  const confirm = () => Promise.reject(new Error('no database'));
+  await expect(send(provider, 'unconfirmed@example.test', { signal, confirm })).rejects.toThrow();
+  expect(getEventListeners(signal, 'abort')).toEqual([]);
+});
+
+test('a server that limits connections is served over those that it allows', async () => {
+  const { provider, sink, clock } = await arrange({
     parameters: 'connections=8',
     script: ({ phase, connection }) =>
       phase === 'connect' && connection > 2
         ? { reply: '421 4.7.0 Too many connections', thenClose: true }
         : undefined,
   });
-  const outcomes = await Promise.all(
-    Array.from({ length: 50 }, (_, number) => send(provider, `r${number}@example.test`)),
-  );
-  expect(outcomes.every(({ kind }) => kind === 'accepted')).toBe(true);
+  const sendMany = async () => {
+    const outcomes = await Promise.all(
+      Array.from({ length: 50 }, (_, number) => send(provider, `r${number}@example.test`)),
+    );
+    expect(outcomes.every(({ kind }) => kind === 'accepted')).toBe(true);
+  };
+  await sendMany();
   expect(new Set(sink.messages.map(({ connection }) => connection)).size).toBeLessThanOrEqual(2);
+  // It is not asked for more again and again.
+  const { connections } = sink.counts;
+  await sendMany();
+  expect(sink.counts.connections).toBe(connections);
+  clock.advance(10_000);
+  await sendMany();
+  expect(sink.counts.connections).toBeGreaterThan(connections);
 });
 
 test('a connection carries a thousand messages and no more', async () => {
@@ -661,6 +786,7 @@ test('an idle connection is closed politely, and its timers go with it', async (
   expect(sink.commands.at(-1)).toBe('QUIT');
   await allReadsDone();
   expect(clock.timers()).toBe(0);
+  expect((await send(provider, 'b@example.test')).kind).toBe('accepted');
 });
 
 test('a refused connection is about the provider and not about the message', async () => {

@@ -98,6 +98,22 @@ describe('SentTexts', () => {
     for (let number = 0; number <= 20_000; number += 1) add(sent, `M${number}`);
     expect(sent.find('M0', to).text).toBeNull();
     expect(sent.find('M1', to).text).not.toBeNull();
+    // An identifier that is given once more is the newest.
+    add(sent, 'M1');
+    add(sent, 'M0');
+    expect(sent.find('M2', to).text).toBeNull();
+    expect(sent.find('M1', to).text).not.toBeNull();
+  });
+
+  it('keeps what differs in capitals alone from the oldest, which it forgets', () => {
+    const sent = new SentTexts();
+    for (const identifier of ['xAb', 'XaB', 'yAb']) add(sent, identifier);
+    for (let number = 0; number < 20_000; number += 1) add(sent, `M${number}`);
+    expect(sent.find('xab', to)).toEqual({ providerMessageId: 'xab', text: null });
+    const later = new SentTexts();
+    for (const identifier of ['xAb', 'XaB']) add(later, identifier);
+    for (let number = 0; number < 19_999; number += 1) add(later, `M${number}`);
+    expect(later.find('xab', to).providerMessageId).toBe('XaB');
   });
 
   it('lets a receipt wait for the answers of its number that are due, and for no others', async () => {
@@ -112,7 +128,9 @@ describe('SentTexts', () => {
     expect(isAnswered).toBe(false);
     endFirst();
     expect(await answered).toBe(true);
+    expect(sent.whenAnswered(to)).not.toBeNull();
     endLater();
+    expect(sent.whenAnswered(to)).toBeNull();
     endOther();
   });
 });

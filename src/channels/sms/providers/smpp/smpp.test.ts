@@ -267,6 +267,39 @@ test('uses all of its connections', async () => {
   expect(new Set(smsc.submits.map(({ connection }) => connection)).size).toBe(3);
 });
 
+test('gives a text to the connection with the most room', async () => {
+  const gate = createGate();
+  const { smsc, provider } = await arrange({
+    parameters: 'window=3&connections=2',
+    answer: () => gate.opened,
+  });
+  await smsc.until(() => smsc.counts.binds === 2);
+  const outcomes = Promise.all(Array.from({ length: 4 }, () => send(provider, smscNumbers.accepted)));
+  await smsc.until(() => smsc.counts.submits === 4);
+  gate.open();
+  await outcomes;
+  expect(smsc.submits.map(({ connection }) => connection).toSorted()).toEqual([1, 1, 2, 2]);
+});
+
+test('lets a text wait for a connection that is busy, while another cannot be had', async () => {
+  const gate = createGate();
+  const { smsc, provider, clock, states } = await arrange({
+    parameters: 'window=1&connections=2',
+    bind: (count) => (count > 2 ? 0x0d : 0),
+    answer: ({ number }) => (number === 1 ? gate.opened : undefined),
+  });
+  await smsc.until(() => smsc.counts.binds === 2);
+  const busy = send(provider, smscNumbers.accepted);
+  expect((await send(provider, smscNumbers.lost)).kind).toBe('unknown');
+  await states.until(() => states.states.at(-1) === 'opening');
+  clock.advance(50);
+  await states.until(() => states.states.at(-1) === 'failing');
+  expect(await provider.probe()).toBeNull();
+  const waiting = send(provider, smscNumbers.accepted);
+  gate.open();
+  expect([(await busy).kind, (await waiting).kind]).toEqual(['accepted', 'accepted']);
+});
+
 describe('with separate binds', () => {
   test('submits on the transmitter, and gets receipts on the receiver', async () => {
     const { smsc, provider, intake } = await arrange({
@@ -408,6 +441,65 @@ test('puts off what is too much, stops for a moment, and allows less at once for
   gate.open();
   expect((await outcomes).every(({ kind }) => kind === 'accepted')).toBe(true);
   expect(smsc.counts.underWayMost).toBe(8);
+});
+
+test('goes on when the first of several pauses is over, also where it began last', async () => {
+  const throttled: SmscAnswer = { status: 0x58 };
+  const gate = createGate();
+  const connections: number[] = [];
+  const { smsc, provider, clock } = await arrange({
+    parameters: 'window=1&connections=2',
+    answer: ({ number, connection }) => {
+      connections.push(connection);
+      if (number === 3) return gate.opened.then(() => throttled);
+      return number < 3 ? throttled : 'accepted';
+    },
+  });
+  await smsc.until(() => smsc.counts.binds === 2);
+  // The first connection pauses for 250 ms, and then for 500.
+  await send(provider, smscNumbers.accepted);
+  clock.advance(250);
+  await send(provider, smscNumbers.accepted);
+  const onOther = send(provider, smscNumbers.accepted);
+  const waiting = send(provider, smscNumbers.accepted);
+  clock.advance(100);
+  gate.open();
+  expect((await onOther).kind).toBe('deferred');
+  clock.advance(250);
+  await smsc.enquire();
+  expect(connections).toEqual([1, 1, 2, 2]);
+  expect((await waiting).kind).toBe('accepted');
+});
+
+test('goes on after one pause as after the one before', async () => {
+  const { smsc, provider, clock } = await arrange({
+    parameters: 'window=1',
+    answer: ({ number }) => (number < 3 ? { status: 0x58 } : 'accepted'),
+  });
+  await send(provider, smscNumbers.accepted);
+  for (const [submits, pauseMs] of [
+    [1, 250],
+    [2, 500],
+  ] as const) {
+    const waiting = send(provider, smscNumbers.accepted);
+    await smsc.enquire();
+    expect(smsc.counts.submits).toBe(submits);
+    clock.advance(pauseMs);
+    await smsc.enquire();
+    expect(smsc.counts.submits).toBe(submits + 1);
+    await waiting;
+  }
+});
+
+test('leaves nothing to resume where the text that waited for the end of a pause is aborted', async () => {
+  const { provider, clock } = await arrange({ answer: () => ({ status: 0x58 }) });
+  await send(provider, smscNumbers.accepted);
+  const controller = new AbortController();
+  const waiting = send(provider, smscNumbers.accepted, { signal: controller.signal });
+  controller.abort(new Error('the worker ends'));
+  await expect(waiting).rejects.toThrow('the worker ends');
+  await provider.close();
+  expect(clock.timers()).toBe(0);
 });
 
 test('submits no more parts a second than the rate, tried again or not, and none before its time', async () => {
@@ -710,6 +802,50 @@ test('asks a silent connection whether it lives, and makes a new one if it does 
   clock.advance(50);
   expect((await send(provider, smscNumbers.accepted)).kind).toBe('accepted');
   expect(smsc.counts.binds).toBe(2);
+});
+
+test('keeps a connection that speaks, although its question is not answered', async () => {
+  const { smsc, provider, clock } = await arrange();
+  smsc.isDeaf = true;
+  clock.advance(30_000);
+  await smsc.until(() => smsc.commands.includes('enquire_link'));
+  clock.advance(9_999);
+  await smsc.enquire();
+  clock.advance(1);
+  smsc.isDeaf = false;
+  expect((await send(provider, smscNumbers.accepted)).kind).toBe('accepted');
+  expect(smsc.counts.binds).toBe(1);
+});
+
+test('waits longer each time for a message centre that takes its bind and hangs up, until one has lasted', async () => {
+  const { smsc, clock, states } = await arrange();
+  const dropAfter = async (lastedMs: number) => {
+    clock.advance(lastedMs);
+    smsc.drop();
+    await states.until(() => states.states.at(-1) !== 'bound');
+    await clock.whenWaiting(1);
+    const pauseMs = clock.delaysMs.at(-1)!;
+    clock.advance(pauseMs);
+    await states.until(() => states.states.at(-1) === 'bound');
+    return pauseMs;
+  };
+  const pausesMs: number[] = [];
+  for (const lastedMs of [4_999, 0, 4_999, 5_000, 0]) pausesMs.push(await dropAfter(lastedMs));
+  expect(pausesMs).toEqual([50, 100, 200, 50, 100]);
+});
+
+test('leaves no timer of a connection that ends while it is asked whether it lives', async () => {
+  const { smsc, provider, clock, states } = await arrange();
+  smsc.isDeaf = true;
+  clock.advance(30_000);
+  await smsc.until(() => smsc.commands.includes('enquire_link'));
+  smsc.drop();
+  await states.until(() => states.states.at(-1) === 'opening');
+  smsc.isDeaf = false;
+  // The pause before the next connection alone.
+  expect(clock.timers()).toBe(1);
+  clock.advance(50);
+  expect((await send(provider, smscNumbers.accepted)).kind).toBe('accepted');
 });
 
 test('answers when it is asked whether it lives', async () => {
