@@ -30,8 +30,12 @@ const kinds = async () =>
     ({ kind }) => kind,
   );
 
-async function whileWorking(work: (lease: Lease) => Promise<void>): Promise<void> {
-  const lease = await takeLease({ ...server.installation, recover: () => Promise.resolve() });
+/** As long as its lease is held, the worker guards the others as well, and buries those that have ended. */
+async function whileWorking(
+  work: (lease: Lease) => Promise<void>,
+  recover: (epoch: number) => Promise<void> = () => Promise.resolve(),
+): Promise<void> {
+  const lease = await takeLease({ ...server.installation, recover });
   try {
     await work(lease);
   } finally {
@@ -61,17 +65,20 @@ test('an installation that is well has nothing to say, and one without a worker 
 });
 
 test('breakers are told of workers that live, and no others', async () => {
+  // Which has not been buried yet: its row would be gone before anybody asks, and its breakers with it.
+  const ended = 1_000_000;
+  const leaveEnded = (epoch: number) =>
+    epoch === ended ? Promise.reject(new Error('it stays')) : Promise.resolve();
   await whileWorking(async ({ epoch }) => {
-    await rowsOf(
-      server,
-      `insert into workers (epoch, host, pid, started_at) values (1000000, 'gone', 1, now())`,
-    );
+    await rowsOf(server, `insert into workers (epoch, host, pid, started_at) values ($1, 'gone', 1, now())`, [
+      ended,
+    ]);
     await rowsOf(
       server,
       `insert into open_breakers (epoch, channel, provider, accounts, opened_at)
-       values (1000000, 'sms', 'smpp', null, now()), (1000000, 'push', 'direct', 9, now()),
+       values ($3, 'sms', 'smpp', null, now()), ($3, 'push', 'direct', 9, now()),
          ($1, 'email', 'smtp', null, $2), ($1, 'push', 'direct', 2, $2)`,
-      [epoch, dateOf(0)],
+      [epoch, dateOf(0), ended],
     );
     const { clock } = server.installation;
     expect(findDegradations(await readCondition(server.installation), clock.nowMs())).toEqual([
@@ -86,8 +93,8 @@ test('breakers are told of workers that live, and no others', async () => {
           '2 accounts of the channel push at direct cannot be used, the first since 1970-01-01T00:00:00.000Z',
       },
     ]);
-    await rowsOf(server, 'delete from workers where epoch = 1000000');
-  });
+    await rowsOf(server, 'delete from workers where epoch = $1', [ended]);
+  }, leaveEnded);
   expect(await rowsOf(server, 'select from open_breakers')).toEqual([]);
 });
 
