@@ -1,10 +1,10 @@
-import { EventEmitter, once } from 'node:events';
+import { EventEmitter, getEventListeners, once } from 'node:events';
 import pg from 'pg';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { clientConfigOf, useTestDatabase } from '../../../test/support/test-database.ts';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { startSilentProxy } from '../../../test/support/silent-proxy.ts';
-import { systemClock } from '../clock.ts';
+import { type Clock, systemClock } from '../clock.ts';
 import { silentLog } from '../log.ts';
 import {
   type Database,
@@ -37,12 +37,15 @@ const nodes: Node[] = [];
 const recoveries = new EventEmitter();
 
 /** A worker as another process would be: a pool and connections of its own. */
-async function startNode(recover: (epoch: number) => Promise<void> = () => Promise.resolve()): Promise<Node> {
+async function startNode(
+  recover: (epoch: number) => Promise<void> = () => Promise.resolve(),
+  clock: Clock = systemClock,
+): Promise<Node> {
   const database = openDatabase({ address, connectionsMax: 1 });
   const recovered: number[] = [];
   const lease = await takeLease({
     database,
-    clock: systemClock,
+    clock,
     log: silentLog,
     recover: async (epoch) => {
       await recover(epoch);
@@ -302,6 +305,38 @@ test('a recovery that fails is tried again until it works, without interrupting 
   expect(attempts).toBe(2);
   expect(await findGuardian()).toBe(guardian);
 });
+
+test.each([
+  ['by the same guardian', () => new Error('it cannot be recovered yet')],
+  ['by the next, which is the same one', () => new LeftToOthersError('of a newer release')],
+])(
+  'a recovery that fails often is tried again after longer and longer pauses, up to a minute: %s',
+  async (_by, failure) => {
+    const pausesMs: number[] = [];
+    const hurried: Clock = {
+      ...systemClock,
+      after: (delayMs, callback) => {
+        pausesMs.push(delayMs);
+        return systemClock.after(1, callback);
+      },
+    };
+    const failuresMax = 9;
+    let attempts = 0;
+    const guardian = await startNode(() => {
+      attempts += 1;
+      return attempts <= failuresMax ? Promise.reject(failure()) : Promise.resolve();
+    }, hurried);
+    await findGuardian();
+    const worker = await startNode();
+    await terminateHolder(worker.lease.epoch);
+    await whenRecovered(worker.lease.epoch);
+    const longer = [500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000];
+    // Between two rounds of a guardian are half a second more.
+    const isPause = (pauseMs: number, at: number) => pauseMs > 500 || at === 0;
+    expect(pausesMs.filter(isPause)).toEqual(longer);
+    expect(getEventListeners(guardian.lease.signal, 'abort').length).toBeLessThan(3);
+  },
+);
 
 test('what a guardian cannot recover is left to the next in line, and it lives on', async () => {
   let newerEpoch = 0;
