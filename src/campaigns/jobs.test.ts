@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { eventually } from '../../test/support/email-journey.ts';
 import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
 import { useTestDatabase } from '../../test/support/test-database.ts';
-import { now, systemClock } from '../platform/clock.ts';
+import { dateOf, now, systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import { silentLog } from '../platform/log.ts';
 import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
@@ -10,6 +10,7 @@ import type { RunningChore } from '../platform/queue/chore.ts';
 import { emailChannel } from '../email/email.ts';
 import type { CampaignChannel } from './channel.ts';
 import { createSecrets } from '../platform/secrets.ts';
+import { listUnderWay } from './engine-store.ts';
 import { startCampaigns } from './jobs.ts';
 
 const newId = createIds(systemClock);
@@ -20,6 +21,8 @@ let otherOrganizationId: string;
 let clock: ManualClock;
 let campaigns: RunningChore | null = null;
 let transactions = 0;
+/** Queries of the chores outside transactions, by which they look for work. */
+let looks = 0;
 let preparations: string[] = [];
 /** Campaigns of which it cannot be said whether they may go on, and how often it was asked. */
 const failing = new Set<string>();
@@ -33,6 +36,7 @@ beforeEach(async () => {
   otherOrganizationId = newId();
   clock = createManualClock();
   transactions = 0;
+  looks = 0;
   preparations = [];
   failing.clear();
   failures = 0;
@@ -82,6 +86,10 @@ async function start({
   campaigns = startCampaigns({
     database: {
       ...database,
+      rows: (statement, values) => {
+        looks += 1;
+        return database.rows(statement, values);
+      },
       asOrganizations: (ids, work) => {
         transactions += 1;
         clock.advance(transactionMs);
@@ -187,10 +195,58 @@ test('fifty campaigns that wait for their quota alone are looked at once a minut
 test('a campaign whose time has come and that cannot be queued is tried again every five seconds', async () => {
   const [id] = (await insertCampaigns(1, { status: 'scheduled', scheduled_at: now(clock) })) as [string];
   await start();
+  expect(preparations).toEqual([id]);
   await goOn(60);
   expect(new Set(preparations)).toEqual(new Set([id]));
   expect(preparations.length).toBeGreaterThan(9);
   expect(preparations.length).toBeLessThan(14);
+  // Nobody looks for it in between.
+  expect(looks).toBeLessThan(100);
+});
+
+test('a campaign that waits for its segments is looked at every second, also where another has a time', async () => {
+  const segment = newId();
+  await run(
+    `insert into contact_sets (organization_id, id, kind, name, name_key, is_ready, created_at, updated_at)
+     values ($1, $2, 'segment', 'Some', 'some', false, $3, $3)`,
+    [organizationId, segment, now(clock)],
+  );
+  await insertCampaigns(1, { status: 'queued', queued_at: now(clock), segment_ids: [segment] });
+  await insertCampaigns(1, { status: 'scheduled', scheduled_at: dateOf(clock.nowMs() + 3_600_000) });
+  await start();
+  const before = transactions;
+  await goOn(10);
+  expect(transactions - before).toBeGreaterThanOrEqual(9);
+  expect(transactions - before).toBeLessThanOrEqual(11);
+});
+
+test('a campaign that goes on after a pause keeps nobody looking', async () => {
+  const [id] = (await insertCampaigns(1, {
+    ...allAdmitted,
+    frozen_at: now(clock),
+    status: 'paused',
+    pause_reason: 'sending_suspended',
+  })) as [string];
+  await start({ timers: timersOfIdle - 1 });
+  await eventually(
+    async () => clock.countWaiting(),
+    (timers) => timers === timersOfIdle,
+  );
+  expect(await statusesOf([id])).toEqual(['sent']);
+});
+
+test('a campaign whose audience is frozen in part is frozen on, and sent to meanwhile', async () => {
+  const frozen = { status: 'sending', frozen_at: now(clock), audience: 1_000 };
+  const [whole] = await insertCampaigns(1, frozen);
+  const [part] = await insertCampaigns(1, { ...frozen, frozen_through: newId() });
+  const [none] = await insertCampaigns(1, { status: 'queued' });
+  const list = async (wanted: 'to_freeze' | 'frozen') => {
+    const lowest = '00000000-0000-0000-0000-000000000000';
+    const after = { organizationId: lowest, id: lowest };
+    return (await listUnderWay(database, { part: wanted, after, limit: 10 })).map(({ id }) => id);
+  };
+  expect(await list('to_freeze')).toEqual([part, none]);
+  expect(await list('frozen')).toEqual([whole, part]);
 });
 
 test('a campaign that fails keeps no other from its end, and is tried every five seconds, however often somebody wakes', async () => {
@@ -217,6 +273,16 @@ test('a campaign that fails keeps no other from its end, and is tried every five
   );
   expect(failures).toBeGreaterThan(4);
   expect(failures).toBeLessThan(9);
+  // Nobody wakes any more.
+  await goOn(30);
+  expect(failures).toBeGreaterThan(9);
+  expect(failures).toBeLessThan(16);
+  failing.clear();
+  await goOn(6);
+  expect(await statusesOf([bad])).toEqual(['sent']);
+  const before = looks;
+  await goOn(30);
+  expect(looks - before).toBeLessThan(15);
 });
 
 const waitingForQuota = {

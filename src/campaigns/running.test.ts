@@ -303,16 +303,22 @@ test('a campaign that fails right after its first mail has begun', async () => {
 
 test('a campaign goes to everybody in its sets and not in the excluded ones, each once, and says why not', async () => {
   const [news, vip, blocked] = [await makeSet('list'), await makeSet('tag'), await makeSet('list')];
+  const muted = await makeSet('list');
   const both = await makeContact({ email: 'Ann@example.com', firstName: 'Ann' }, [news, vip]);
   const tagged = await makeContact({ email: 'bob@example.com' }, [vip]);
   await makeContact({}, [news, blocked]);
+  await makeContact({}, [news, muted]);
   await makeContact({ isUnsubscribed: true }, [news]);
   await makeContact({ email: null }, [news]);
   await makeContact({ email: 'gone@example.com' }, [news]);
+  // Of several reasons the first is told: no address, no consent, a suppression.
+  await makeContact({ email: null, isUnsubscribed: true }, [news]);
+  await makeContact({ email: 'left@example.com', isUnsubscribed: true }, [news]);
   await makeContact({}, []);
   await run(
     `insert into suppressions (organization_id, channel, address_hash, address, reason, created_at)
-     values ($1, 'email', sha256('gone'), 'gone@example.com', 'complaint', now())`,
+     select $1, 'email', sha256(name::bytea), name || '@example.com', 'complaint', now()
+     from unnest(array['gone', 'left']) as name`,
     [organizationId],
   );
 
@@ -323,15 +329,15 @@ test('a campaign goes to everybody in its sets and not in the excluded ones, eac
     [newId()],
   );
 
-  const campaign = await queueCampaign({ lists: [news], tags: [vip], excludedLists: [blocked] });
+  const campaign = await queueCampaign({ lists: [news], tags: [vip], excludedLists: [blocked, muted] });
   await advanceFully(campaign);
 
   expect(await read(campaign)).toMatchObject({
-    candidates: 5,
+    candidates: 7,
     audience: 2,
-    excluded_unsubscribed: 1,
+    excluded_unsubscribed: 2,
     excluded_suppressed: 1,
-    excluded_no_address: 1,
+    excluded_no_address: 2,
     excluded_duplicate: 0,
   });
   const recipients = await recipientsOf(campaign);
@@ -509,11 +515,25 @@ test('the first slice of a large audience is sent to before the rest is frozen, 
      select $1, $2, id from contacts where organization_id = $1 and email like '%3@many.example'`,
     [organizationId, blocked],
   );
+  await run(
+    `update contacts set external_id = email, email = null, email_key = null
+     where organization_id = $1 and email like '%11@many.example'`,
+    [organizationId],
+  );
+  await run(
+    `insert into suppressions (organization_id, channel, address_hash, address, reason, created_at)
+     select $1, 'email', sha256(email::bytea), email, 'complaint', now()
+     from contacts where organization_id = $1 and email like '%22@many.example'`,
+    [organizationId],
+  );
   const campaign = await queueCampaign({ lists: [large], excludedLists: [blocked] });
 
   expect(await freezeCampaign(tools, campaign)).toBe('advanced');
-  const { candidates, excluded_unsubscribed: unsubscribed } = await read(campaign);
-  expect(await read(campaign)).toMatchObject({ audience: 1_000, candidates: 1_000 + unsubscribed });
+  const { candidates, ...first } = await read(campaign);
+  const excluded = [first.excluded_unsubscribed, first.excluded_suppressed, first.excluded_no_address];
+  expect(excluded.every((count) => count > 0)).toBe(true);
+  expect(first.audience).toBe(1_000);
+  expect(candidates).toBe(1_000 + excluded.reduce((sum, count) => sum + count));
   expect(candidates).toBeLessThan(2_000);
   await advanceCampaign(tools, campaign);
   await advanceCampaign(tools, campaign);
@@ -544,11 +564,13 @@ test('the first slice of a large audience is sent to before the rest is frozen, 
   expect(await read(campaign)).toMatchObject({
     status: 'sent',
     candidates: 3_060,
-    audience: 2_720,
+    audience: 2_652,
     excluded_unsubscribed: 340,
+    excluded_suppressed: 34,
+    excluded_no_address: 34,
   });
   const contacts = (await recipientsOf(campaign)).map(({ contact_id }) => contact_id);
-  expect(new Set(contacts).size).toBe(2_720);
+  expect(new Set(contacts).size).toBe(2_652);
   expect(contacts).toEqual(contacts.toSorted());
   // Of whom it was decided when.
   expect(await read(campaign)).toMatchObject({ first_frozen_through: contacts[999], frozen_through: null });
@@ -557,6 +579,31 @@ test('the first slice of a large audience is sent to before the rest is frozen, 
     [campaign.id],
   );
   expect(later).toEqual({ is_later: true });
+});
+
+test('a large audience of whose rest nobody is left is sent to, and leaves no slices', async () => {
+  const large = await makeSet('list');
+  await makeContacts(2_000, large);
+  await run(
+    `update contacts set unsubscribed_channels = '{email}'
+     where id in (select id from contacts where organization_id = $1 order by id desc limit 1000)`,
+    [organizationId],
+  );
+  const campaign = await queueCampaign({ lists: [large] });
+  await advanceFully(campaign);
+  await handOffAll(campaign);
+  await advanceFully(campaign);
+  expect(await read(campaign)).toMatchObject({ status: 'sent', candidates: 2_000, audience: 1_000 });
+  expect(await run('select from campaign_slices where organization_id = $1', [organizationId])).toEqual([]);
+});
+
+test('an audience that fills one slice leaves no other', async () => {
+  const news = await makeSet('list');
+  await makeContacts(1_000, news);
+  const campaign = await queueCampaign({ lists: [news] });
+  await advanceFully(campaign);
+  expect(await recipientsOf(campaign)).toHaveLength(1_000);
+  expect(await run('select from campaign_slices where organization_id = $1', [organizationId])).toEqual([]);
 });
 
 test('a campaign that nobody is in has failed and says so', async () => {
@@ -568,9 +615,9 @@ test('a campaign that nobody is in has failed and says so', async () => {
   });
 });
 
-test('a segment that is still being computed is waited for', async () => {
+test('one segment of several that is still being computed is waited for', async () => {
   const segment = await makeSet('segment', { isReady: false });
-  const campaign = await queueCampaign({ segments: [segment] });
+  const campaign = await queueCampaign({ segments: [await makeSet('segment'), segment] });
   expect(await freezeCampaign(tools, campaign)).toBe('waits_briefly');
   await makeContact({}, [segment]);
   await run('update contact_sets set is_ready = true where id = $1', [segment]);
@@ -594,16 +641,17 @@ test.each<[string, 'segments' | 'excludedSegments']>([
   ['goes to', 'segments'],
   ['excludes', 'excludedSegments'],
 ])(
-  'a campaign that %s a segment that failed has failed, says so, and lets go of its sets',
+  'a campaign that %s a segment that failed, beside one that is ready, has failed, says so, and lets go of its sets',
   async (_case, place) => {
     const [news, segment] = [await makeSet('list'), await makeSet('segment', { isReady: false })];
+    const ready = await makeSet('segment');
     await run(
       `insert into segments (organization_id, id, conditions, conditions_at, status)
-       values ($1, $2, '{}', now(), 'failed')`,
-      [organizationId, segment],
+       values ($1, $2, '{}', now(), 'failed'), ($1, $3, '{}', now(), 'ready')`,
+      [organizationId, segment, ready],
     );
     await makeContact({}, [news]);
-    const campaign = await queueCampaign({ lists: [news], [place]: [segment] });
+    const campaign = await queueCampaign({ lists: [news], [place]: [ready, segment] });
     await holdSets(campaign, 'segment', [segment]);
     await advanceFully(campaign);
     expect(await read(campaign)).toMatchObject({
@@ -614,18 +662,35 @@ test.each<[string, 'segments' | 'excludedSegments']>([
   },
 );
 
+async function changeContact(contactId: string, owner = organizationId): Promise<void> {
+  await run('insert into contact_changes (organization_id, id, contact_ids) values ($1, $2, $3)', [
+    owner,
+    newId(),
+    [contactId],
+  ]);
+}
+
 test('changes of contacts from after the queueing are not waited for', async () => {
   const segment = await makeSet('segment');
   const contact = await makeContact({}, [segment]);
   const campaign = await queueCampaign({ segments: [segment] });
   await run(`update campaigns set queued_at = now() - interval '1 minute' where id = $1`, [campaign.id]);
-  await run('insert into contact_changes (organization_id, id, contact_ids) values ($1, $2, $3)', [
-    organizationId,
-    newId(),
-    [contact],
-  ]);
+  await changeContact(contact);
   expect(await freezeCampaign(tools, campaign)).toBe('advanced');
 });
+
+test.each(['with a segment', 'without one'])(
+  'a campaign %s does not wait for changes that are none of its segments',
+  async (which) => {
+    const [news, segment] = [await makeSet('list'), await makeSet('segment')];
+    const contact = await makeContact({}, [news, segment]);
+    const hasSegment = which === 'with a segment';
+    const campaign = await queueCampaign(hasSegment ? { segments: [segment] } : { lists: [news] });
+    await run(`update campaigns set queued_at = now() + interval '1 second' where id = $1`, [campaign.id]);
+    await changeContact(contact, hasSegment ? newId() : organizationId);
+    expect(await freezeCampaign(tools, campaign)).toBe('advanced');
+  },
+);
 
 test('a campaign that was sent holds nothing any more', async () => {
   const news = await makeSet('list');
@@ -680,11 +745,7 @@ test('a campaign is not sent while mail of it is put off, nor before everybody w
 test('a segment that has changes to follow, from before the campaign was queued, is waited for', async () => {
   const segment = await makeSet('segment');
   const contact = await makeContact({}, [segment]);
-  await run('insert into contact_changes (organization_id, id, contact_ids) values ($1, $2, $3)', [
-    organizationId,
-    newId(),
-    [contact],
-  ]);
+  await changeContact(contact);
   const campaign = await queueCampaign({ segments: [segment] });
   await run(`update campaigns set queued_at = now() + interval '1 second' where id = $1`, [campaign.id]);
   expect(await freezeCampaign(tools, campaign)).toBe('waits_briefly');
@@ -955,6 +1016,23 @@ test('a campaign that is cancelled while its audience is counted gets none', asy
   expect(await freezing).toBe('waits_briefly');
   expect(await read(campaign)).toMatchObject({ status: 'cancelled', frozen_at: null, audience: null });
   expect(await run('select from campaign_slices where campaign_id = $1', [campaign.id])).toEqual([]);
+});
+
+test('a campaign that is cancelled while its segment fails stays cancelled', async () => {
+  const segment = await makeSet('segment', { isReady: false });
+  await run(
+    `insert into segments (organization_id, id, conditions, conditions_at, status)
+     values ($1, $2, '{}', now(), 'failed')`,
+    [organizationId, segment],
+  );
+  const campaign = await queueCampaign({ segments: [segment] });
+  let freezing: Promise<StepResult> = Promise.resolve('waits');
+  await whileHeld(campaign, `update campaigns set status = 'cancelled' where id = $1`, async () => {
+    freezing = freezeCampaign(tools, campaign);
+    await untilSomebodyWaits();
+  });
+  expect(await freezing).toBe('waits_briefly');
+  expect(await read(campaign)).toMatchObject({ status: 'cancelled', failure_reason: null });
 });
 
 test('one node at a time counts an audience, and the others wait for what comes of it', async () => {
