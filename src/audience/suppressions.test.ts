@@ -70,6 +70,45 @@ test('what is suppressed keeps its first reason', async () => {
   });
 });
 
+test.each<[string, SuppressionReason[], SuppressionReason, number, number | null, string]>([
+  ['a complaint, then a bounce', ['complaint', 'hard_bounce'], 'complaint', 1, null, 'suppressed'],
+  ['an opt-out, then the operator', ['unsubscribe', 'operator'], 'operator', 2, 1, 'suppressed'],
+  ['the operator, then an opt-out', ['operator', 'unsubscribe'], 'operator', 1, 2, 'suppressed'],
+  ['unreachable twice', ['unreachable', 'unreachable'], 'unreachable', 1, null, 'unreachable'],
+  ['unreachable, then an opt-out', ['unreachable', 'unsubscribe'], 'unreachable', 1, 2, 'opted_out'],
+  ['an opt-out, then unreachable', ['unsubscribe', 'unreachable'], 'unreachable', 2, 1, 'opted_out'],
+  ['unreachable, then a complaint', ['unreachable', 'complaint'], 'complaint', 2, null, 'suppressed'],
+  [
+    'unreachable, an opt-out, then a complaint',
+    ['unreachable', 'unsubscribe', 'complaint'],
+    'complaint',
+    3,
+    2,
+    'suppressed',
+  ],
+])('what is known of %s has the time of each', async (name, reasons, reason, created, optedOut, kind) => {
+  const address = { organizationId: own, address: `${name.replaceAll(/[ ,]+/g, '-')}@example.com` };
+  const after = (seconds: number) => new Date(atMs + seconds * 1_000);
+  for (const [index, said] of reasons.entries())
+    await addSuppressions(database, tools, 'email', [{ ...address, reason: said }], after(index + 1));
+  expect(await readSuppression(database, tools, 'email', address)).toMatchObject({
+    reason,
+    createdAt: after(created),
+    optedOutAt: optedOut === null ? null : after(optedOut),
+  });
+  expect(await findSuppressed(database, tools, 'email', [address])).toEqual(new Map([[0, kind]]));
+});
+
+test('of two records of an address the one that keeps the most from it counts, whichever came first', async () => {
+  for (const scopes of [['marketing', 'channel'] as const, ['channel', 'marketing'] as const]) {
+    const address = { organizationId: own, address: `${scopes.join('-')}@example.com` };
+    for (const scope of scopes)
+      await addSuppressions(database, tools, 'email', [{ ...address, reason: 'unsubscribe', scope }]);
+    expect(await readSuppression(database, tools, 'email', address)).toMatchObject({ scope: 'channel' });
+    expect(await findSuppressed(database, tools, 'email', [address])).toEqual(new Map([[0, 'opted_out']]));
+  }
+});
+
 describe('what the owner of an address says of it', () => {
   const address = { organizationId: own, address: 'owner@example.com' };
   const reasonLeft = async () => (await readSuppression(database, tools, 'email', address))?.reason ?? null;

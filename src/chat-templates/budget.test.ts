@@ -132,6 +132,24 @@ describe('people who were written to', () => {
     }
   });
 
+  test('are counted for each organization by itself, also where several are asked about at once', async () => {
+    await reach(numbers(3));
+    await reach(numbers(1), other);
+    const budgets = await database.asOrganizations([own, other], (transaction) =>
+      loadBudgets({ clock }, transaction, [own, other]),
+    );
+    expect([budgets.get(own)?.reached, budgets.get(other)?.reached]).toEqual([3, 1]);
+  });
+
+  test('count as long as they do by the clock that is ahead', async () => {
+    await reach([ann]);
+    const writtenAtMs = clock.nowMs();
+    clock.setWallTime(writtenAtMs - 20 * minuteMs);
+    await reach([ann]);
+    clock.setWallTime(writtenAtMs + 24 * hourMs - 1);
+    expect(await reached()).toBe(1);
+  });
+
   test('are known by a keyed hash alone, which differs from organization to organization', async () => {
     await reach([ann]);
     await reach([ann], other);
@@ -166,6 +184,13 @@ describe('a limit', () => {
     expect(await budget(other)).toMatchObject({ campaignPeopleMax: 1_800, step: 90 });
     await told(own, 1);
     expect(await budget()).toMatchObject({ campaignPeopleMax: 0, step: 1 });
+  });
+
+  test('is used up by the last of its people', async () => {
+    await reach(numbers(249));
+    expect(isUsedUp((await budget())!)).toBe(false);
+    await reach(numbers(250));
+    expect(isUsedUp((await budget())!)).toBe(true);
   });
 
   test('that is raised or lowered keeps what was counted', async () => {

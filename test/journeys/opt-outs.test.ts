@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { optIn, optOut, toErasedKey } from '../../src/audience/audience.ts';
+import { hasOptedInSince, optIn, optOut, readSuppression, toErasedKey } from '../../src/audience/audience.ts';
 import { channels } from '../../src/channels/channel.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -13,6 +13,11 @@ let server: TestServer;
 
 beforeAll(async () => {
   server = await startTestServer();
+  // More than a plan allows in a minute, where all of them fit into one.
+  await server.installation.database.rows(
+    unpreparedStatement('update organizations set requests_per_window = 10000 where id = $1'),
+    [server.organizationId],
+  );
   const event = await server.request('POST', '/v1/events', { name: 'came_back', schema: { fields: [] } });
   expect(event.status).toBe(201);
 });
@@ -171,6 +176,53 @@ test('a stranger with the address in another organization is asked about nothing
     [server.organizationId, person.email.toLowerCase()],
   );
   expect(rows).toEqual([{ channel: 'email', scope: 'marketing', reason: 'unsubscribe' }]);
+});
+
+test('a contact that opts out by the API keeps campaigns alone from it, and everything from its devices', async () => {
+  const person = newPerson();
+  const consent = Object.fromEntries(channels.map((channel) => [channel, 'unsubscribed']));
+  await call('POST', '/contacts', { ...person, consent });
+  const scopes = await within((transaction) =>
+    Promise.all(
+      channels.map(async (channel) => {
+        const address = addressOf(channel === 'push' ? 'email' : channel, person);
+        return [
+          channel,
+          (await readSuppression(transaction, server.installation, channel, address))?.scope,
+        ] as const;
+      }),
+    ),
+  );
+  expect(Object.fromEntries(scopes)).toEqual({
+    email: 'marketing',
+    sms: 'marketing',
+    chatapp: 'marketing',
+    push: 'channel',
+  });
+});
+
+test.each(['external_id', 'email', 'phone_number'] as const)(
+  'an opt-out from push holds for whoever has the %s of the contact next',
+  async (field) => {
+    const person = { external_id: `push ${field}`, ...newPerson() };
+    const { id } = await call<Contact>('POST', '/contacts', { ...person, consent: { push: 'unsubscribed' } });
+    await call('DELETE', `/contacts/${id}`);
+    const next = await call<Contact>('POST', '/contacts', { [field]: person[field] });
+    expect(next.consent.push).toBe('unsubscribed');
+  },
+);
+
+test('a consent that was given at a time counts from then on, and not from when it is heard of', async () => {
+  const address = addressOf('chatapp', newPerson());
+  const saidUntil = new Date(Date.now() - 60_000);
+  const since = [saidUntil, new Date(saidUntil.getTime() + 1)];
+  const known = await within(async (transaction) => {
+    await optIn(transaction, server.installation, 'chatapp', address, { saidUntil });
+    return Promise.all(
+      since.map((at) => hasOptedInSince(transaction, server.installation, 'chatapp', address, at)),
+    );
+  });
+  expect(known).toEqual([true, false]);
 });
 
 test('START takes back what the API has said, and the consent of the contact follows', async () => {

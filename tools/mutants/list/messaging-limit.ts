@@ -207,4 +207,12 @@ export const messagingLimit: readonly Mutant[] = [
     named: 'once in an hour',
     harm: 'a limit that was told by another provider stays until the process ends',
   },
+  {
+    file: 'src/chat-templates/budget-store.ts',
+    from: 'where p.period < excluded.period',
+    to: 'where p.period <> excluded.period',
+    tests: ['src/chat-templates/budget.test.ts'],
+    named: 'by the clock that is ahead',
+    harm: 'a node whose clock is behind lets campaigns beyond the limit',
+  },
 ];

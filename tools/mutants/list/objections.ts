@@ -80,4 +80,28 @@ export const objections: readonly Mutant[] = [
     named: 'of two consents the later one is kept',
     harm: 'a consent that is told late counts for the last one, and an older refusal undoes the last one',
   },
+  {
+    file: 'src/audience/consents.ts',
+    from: "  push: 'channel',",
+    to: "  push: 'marketing',",
+    tests: ['test/journeys/opt-outs.test.ts'],
+    named: 'and everything from its devices',
+    harm: 'devices of a contact without consent get single messages',
+  },
+  {
+    file: 'src/audience/consents.ts',
+    from: 'addressOfExternalId(externalId), email, phoneNumber]',
+    to: 'addressOfExternalId(externalId), email]',
+    tests: ['test/journeys/opt-outs.test.ts'],
+    named: 'for whoever has the %s',
+    harm: 'an opt-out from push is lost with the contact that is known by its number alone',
+  },
+  {
+    file: 'src/audience/suppression-store.ts',
+    from: '       else s.opted_out_at\n',
+    to: '       else null\n',
+    tests: ['src/audience/suppressions.test.ts'],
+    named: 'has the time of each',
+    harm: 'an opt-out is forgotten once the address complains as well',
+  },
 ];
