@@ -155,6 +155,33 @@ test('bad rows keep no other from being stored, and alone are tried when the fil
   expect(await totals()).toEqual([1, 2]);
 });
 
+test('rows that were bad are stored once they are not, and never again', async () => {
+  const file = ['event,external_id,total', 'order,c-1,1', 'later,c-2,2'].join('\n');
+  expect(await run(file)).toMatchObject({ counts: { stored: 1, bad: 1 } });
+  await define('later');
+  expect(await run(file)).toMatchObject({ counts: { stored: 1, storedBefore: 1, bad: 0 } });
+  expect(await run(file)).toMatchObject({ counts: { stored: 0, storedBefore: 2, bad: 0 } });
+  expect(await totals()).toEqual([1, 2]);
+});
+
+test('a row of JSON without an end is refused long before the end of its file', async () => {
+  const part = Buffer.alloc(65_536, 'x');
+  let read = 0;
+  const source = async function* (): AsyncGenerator<Buffer, void, undefined> {
+    yield Buffer.from('{');
+    for (read = 1; read < 100; read += 1) yield await Promise.resolve(part);
+  };
+  const outcome = await importEvents(tools(), {
+    organizationId,
+    source: source(),
+    mapped: [],
+    ignored: [],
+    isDryRun: false,
+  });
+  expect(outcome).toEqual({ kind: 'refused', problem: 'Row 1 is longer than 1048576 bytes.' });
+  expect(read).toBeLessThan(20);
+});
+
 test('an import goes on where the connection broke, before or after any statement, and stores each row once', async () => {
   const proxy = await startStatementProxy(address);
   const through = openDatabase({ address: proxy.address, connectionsMax: 1 });

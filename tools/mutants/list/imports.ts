@@ -122,4 +122,20 @@ export const imports: readonly Mutant[] = [
     named: 'contacts whose ids are in another order',
     harm: 'contacts that two nodes made at once are missing from an export',
   },
+  {
+    file: 'src/events/import.ts',
+    from: 'if (!isDryRun && (bad.length > 0 || missing !== null))',
+    to: 'if (!isDryRun && bad.length > 0)',
+    tests: ['src/events/import.test.ts'],
+    named: 'rows that were bad are stored once',
+    harm: 'events that were bad at first are stored again with each import of their file',
+  },
+  {
+    file: 'src/events/import-file.ts',
+    from: '    if (rest.length > lineBytesMax) takeLine(rest);\n',
+    to: '',
+    tests: ['src/events/import.test.ts'],
+    named: 'without an end is refused',
+    harm: 'a file without line ends is held in memory as a whole',
+  },
 ];

@@ -93,7 +93,7 @@ export const objections: readonly Mutant[] = [
     from: 'addressOfExternalId(externalId), email, phoneNumber]',
     to: 'addressOfExternalId(externalId), email]',
     tests: ['test/journeys/opt-outs.test.ts'],
-    named: 'for whoever has the %s',
+    named: 'holds for whoever has the',
     harm: 'an opt-out from push is lost with the contact that is known by its number alone',
   },
   {
