@@ -6,7 +6,7 @@ WORKDIR /build
 COPY package.json package-lock.json ./
 RUN npm ci --ignore-scripts
 COPY . .
-RUN npm run build && npm pack --ignore-scripts && tar -xzf postillion-*.tgz
+RUN npm run package && tar -xzf postillion-*.tgz
 
 # The package is built and brings what it needs. The embedded PostgreSQL is not in the image: a container is given its
 # DATABASE_URL.

@@ -37,16 +37,16 @@ beforeAll(async () => {
   folder = await mkdtemp(path.join(databasesDirectory(), 'postillion-package-'));
   // As root, PostgreSQL runs as another user, who has to pass here.
   await chmod(folder, 0o711);
-  // Without scripts: they would build dist/ again, which other tests are running.
-  const { stdout } = await run('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', folder], {
+  // Not by its script, which would build dist/ again: other tests are running it.
+  const { stdout } = await run(process.execPath, ['tools/package.mjs', folder], {
     cwd: checkout,
     env: cleanEnvironment,
     maxBuffer: 2 ** 26,
   });
-  const listing = JSON.parse(stdout) as [typeof packed & { filename: string }];
-  packed = listing[0];
+  const listing = JSON.parse(stdout) as typeof packed & { filename: string };
+  packed = listing;
   await writeFile(path.join(folder, 'package.json'), '{}');
-  await run('npm', ['install', '--offline', '--no-audit', path.join(folder, listing[0].filename)], {
+  await run('npm', ['install', '--offline', '--no-audit', path.join(folder, listing.filename)], {
     cwd: folder,
     env: cleanEnvironment,
   });
@@ -183,6 +183,33 @@ test('the package lists all that is bundled into it, in the form that scanners r
     licensed.map(([, name, version]) => `${name} ${version}`),
   );
   expect(bom.components.filter(({ hashes }) => hashes?.length !== 1)).toEqual([]);
+});
+
+test('what is bundled is a dependency of the checkout and nothing else is, and none of the package', async () => {
+  type Manifest = { dependencies?: object; devDependencies?: object };
+  const read = async (file: string) => JSON.parse(await readFile(file, 'utf8')) as Manifest;
+  const own = await read(path.join(checkout, 'package.json'));
+  const { components } = JSON.parse(
+    await readFile(path.join(installed, 'dist', 'sbom.cdx.json'), 'utf8'),
+  ) as {
+    components: { name: string }[];
+  };
+  const direct = { ...own.dependencies, ...own.devDependencies };
+  const bundled = components.map(({ name }) => name).filter((name) => name in direct);
+  expect(Object.keys(own.dependencies ?? {})).toEqual(bundled);
+  const published = await read(path.join(installed, 'package.json'));
+  expect(Object.keys(published)).toEqual([
+    'name',
+    'version',
+    'description',
+    'keywords',
+    'license',
+    'type',
+    'engines',
+    'bin',
+    'files',
+    'optionalDependencies',
+  ]);
 });
 
 type Client = {
