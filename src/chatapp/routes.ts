@@ -1,15 +1,11 @@
-import { Type } from 'typebox';
 import type { SuppressionTools } from '../audience/audience.ts';
-import { badRequest, forbidden, notFound, resourceNotFound } from '../platform/http/errors.ts';
+import { badRequest, forbidden, notFound } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
-import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
-import { defineRoute, json, type Route } from '../platform/http/route.ts';
-import { idParameter, listOf } from '../platform/http/shapes.ts';
+import { defineRoute, type Route } from '../platform/http/route.ts';
 import {
-  findMessage,
-  listMessages,
-  messageNotFound,
+  type LoadRecords,
+  messageReadingRoutes,
   messageReference,
   type MessageRouteTools,
   monthlyQuotaExceeded,
@@ -18,14 +14,18 @@ import {
   warningsHeader,
 } from '../messages/messages.ts';
 import { showChatApp } from './record.ts';
-import { chatAppCategory, chatAppRecord, chatAppSendBody, chatAppStatus } from './schema.ts';
+import {
+  chatAppCategory,
+  type ChatAppRecord,
+  chatAppRecord,
+  chatAppSendBody,
+  chatAppStatus,
+} from './schema.ts';
 import { prepareChatApp } from './send.ts';
-import { joinChatAppParts } from './store.ts';
-
-const channel = 'chatapp';
+import { loadChatAppParts } from './store.ts';
 
 export function chatAppRoutes(tools: MessageRouteTools & SuppressionTools): Route[] {
-  const { database, acceptor, readHorizon } = tools;
+  const { database, acceptor } = tools;
   return [
     defineRoute({
       method: 'POST',
@@ -54,68 +54,38 @@ export function chatAppRoutes(tools: MessageRouteTools & SuppressionTools): Rout
         return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, null, traceId));
       },
     }),
-    defineRoute({
-      method: 'GET',
+    ...messageReadingRoutes(tools, {
+      channel: 'chatapp',
       path: '/chatapp',
-      operationId: 'listChatApp',
       scope: 'chatapp:read',
       tag: 'Chat-app',
-      summary: 'List sent chat-app messages with their status',
-      description: 'Newest first. Messages of campaigns are not in this list.',
-      query: Type.Object(
-        {
-          ...paginationParameters,
-          search: Type.Optional(
-            Type.String({
-              minLength: 1,
-              maxLength: 200,
-              description:
-                "Beginning of the recipient's number, with or without its plus, or of the template's name.",
-            }),
-          ),
-          status: Type.Optional(chatAppStatus),
-          category: Type.Optional(chatAppCategory),
-        },
-        { additionalProperties: false },
-      ),
-      success: { statusCode: 200, schema: listOf(chatAppRecord), when: 'A page of messages.' },
-      errors: [badRequest],
-      handle: async ({ caller: { organizationId }, query }) => {
-        const page = readPage(query);
-        const { search, status, category } = query;
-        const filter = {
-          ...(search !== undefined && { search: { text: search, address: readNumberPrefix(search) } }),
-          ...(status !== undefined && { status }),
-          ...(category !== undefined && { category }),
-        };
-        const rows = await database.asOrganizations([organizationId], async (transaction) => {
-          const horizon = await readHorizon(transaction, organizationId);
-          const found = await listMessages(transaction, { organizationId, channel, filter, page, horizon });
-          return joinChatAppParts(transaction, { organizationId, messages: found, horizon });
-        });
-        return json(toList(rows, page, showChatApp));
+      list: {
+        operationId: 'listChatApp',
+        summary: 'List sent chat-app messages with their status',
+        description: 'Newest first. Messages of campaigns are not in this list.',
+        searched: "Beginning of the recipient's number, with or without its plus, or of the template's name.",
+        prefixesOf: (search) => ({ text: search, address: readNumberPrefix(search) }),
+        status: chatAppStatus,
+        category: chatAppCategory,
+        record: chatAppRecord,
+        when: 'A page of messages.',
+        load,
       },
-    }),
-    defineRoute({
-      method: 'GET',
-      path: '/chatapp/:id',
-      operationId: 'getChatApp',
-      scope: 'chatapp:read',
-      tag: 'Chat-app',
-      summary: 'Read a chat-app message and its status',
-      params: idParameter,
-      success: { statusCode: 200, schema: chatAppRecord, when: 'The message.' },
-      errors: [notFound],
-      handle: async ({ caller: { organizationId }, params: { id } }) => {
-        const [row] = await database.asOrganizations([organizationId], async (transaction) => {
-          const horizon = await readHorizon(transaction, organizationId);
-          const message = await findMessage(transaction, { organizationId, id, channel, horizon });
-          if (message === null) throw messageNotFound(horizon, id);
-          return joinChatAppParts(transaction, { organizationId, messages: [message], horizon });
-        });
-        if (row === undefined) throw resourceNotFound();
-        return json(showChatApp(row));
+      read: {
+        operationId: 'getChatApp',
+        summary: 'Read a chat-app message and its status',
+        record: chatAppRecord,
+        when: 'The message.',
+        load,
       },
     }),
   ];
 }
+
+const load: LoadRecords<ChatAppRecord> = async (transaction, wanted) => {
+  const parts = await loadChatAppParts(transaction, wanted);
+  return (message) => {
+    const ofMessage = parts.get(message.id);
+    return ofMessage === undefined ? null : showChatApp({ ...message, ...ofMessage });
+  };
+};

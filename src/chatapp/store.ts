@@ -19,19 +19,15 @@ export type ChatAppParts = {
 /** A chat-app message with all its parts. */
 export type ChatAppRow = MessageRow & ChatAppParts;
 
-/** In the order of the messages. */
-export async function joinChatAppParts(
+/** By the id of their message. */
+export async function loadChatAppParts(
   connection: Connection,
   {
     organizationId,
-    messages,
+    messageIds,
     horizon,
-  }: {
-    organizationId: string;
-    messages: readonly MessageRow[];
-    horizon: Horizon;
-  },
-): Promise<ChatAppRow[]> {
+  }: { organizationId: string; messageIds: readonly string[]; horizon: Horizon },
+): Promise<Map<string, ChatAppParts>> {
   const rows = await connection.rows(
     unpreparedStatement<ChatAppParts>(
       `select r.message_id, c.content, r.address, r.drop_reason, r.handed_off_at, r.delivered_at, r.opened_at,
@@ -42,11 +38,7 @@ export async function joinChatAppParts(
          and ($3::uuid is null or c.message_id >= $3)
        where r.organization_id = $1 and r.message_id = any ($2::uuid[]) and r.ordinal = 0`,
     ),
-    [organizationId, messages.map(({ id }) => id), horizon.contentFrom],
+    [organizationId, messageIds, horizon.contentFrom],
   );
-  const partsOf = new Map(rows.map((parts) => [parts.message_id, parts]));
-  return messages.flatMap((message) => {
-    const parts = partsOf.get(message.id);
-    return parts === undefined ? [] : [{ ...message, ...parts }];
-  });
+  return new Map(rows.map((parts) => [parts.message_id, parts]));
 }

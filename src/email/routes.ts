@@ -1,20 +1,16 @@
-import { type Static, Type } from 'typebox';
 import { foldAddress } from '../channels/email/email.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { BodyPreparation, TaskRunner } from '../platform/http/body-threads.ts';
 import { badRequest, notFound, payloadTooLarge } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
-import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
-import { defineRoute, json, type Route } from '../platform/http/route.ts';
-import { idParameter, listOf } from '../platform/http/shapes.ts';
+import { defineRoute, type Route } from '../platform/http/route.ts';
 import { createTemplateCache } from '../templates/templates.ts';
 import {
   categoryFilter,
-  findMessage,
-  listMessages,
   listRecipients,
-  messageNotFound,
+  type LoadRecords,
+  messageReadingRoutes,
   messageReference,
   type MessageRouteTools,
   missingVariablesHeader,
@@ -24,7 +20,7 @@ import {
 } from '../messages/messages.ts';
 import { renderEmailSampleTask, submitEmailTestTask } from './campaign-sample.ts';
 import { showEmail } from './record.ts';
-import { emailRecord, type EmailSendBody, emailSendBody, emailStatus } from './schema.ts';
+import { type EmailRecord, emailRecord, type EmailSendBody, emailSendBody, emailStatus } from './schema.ts';
 import {
   attachmentRejected,
   fromThread,
@@ -52,7 +48,8 @@ const sendBodyBytesMax = 30 * 1_048_576;
 
 export type EmailRouteTools = MessageRouteTools & { runner: TaskRunner };
 
-export function emailRoutes({ database, acceptor, runner, readHorizon }: EmailRouteTools): Route[] {
+export function emailRoutes(tools: EmailRouteTools): Route[] {
+  const { database, acceptor, runner } = tools;
   const cache = createTemplateCache(database);
   return [
     defineRoute({
@@ -108,77 +105,38 @@ export function emailRoutes({ database, acceptor, runner, readHorizon }: EmailRo
         );
       },
     }),
-    defineRoute({
-      method: 'GET',
+    ...messageReadingRoutes(tools, {
+      channel: 'email',
       path: '/email',
-      operationId: 'listEmails',
       scope: 'email:read',
       tag: 'Email',
-      summary: 'List sent emails with their delivery status',
-      description: 'Newest first. Emails of campaigns are not in this list.',
-      query: Type.Object(
-        {
-          ...paginationParameters,
-          search: Type.Optional(
-            Type.String({
-              minLength: 1,
-              maxLength: 200,
-              description: 'Beginning of the subject or of an address.',
-            }),
-          ),
-          status: Type.Optional(emailStatus),
-          category: Type.Optional(categoryFilter),
-        },
-        { additionalProperties: false },
-      ),
-      success: { statusCode: 200, schema: listOf(emailRecord), when: 'A page of emails.' },
-      errors: [badRequest],
-      handle: async ({ caller: { organizationId }, query }) => {
-        const page = readPage(query);
-        const { search, status, category } = query;
-        const filter = {
-          ...(search !== undefined && { search: { text: search, address: foldAddress(search) } }),
-          ...(status !== undefined && { status }),
-          ...(category !== undefined && { category }),
-        };
-        const { rows, recipients } = await database.asOrganizations([organizationId], async (transaction) => {
-          const found = await listMessages(transaction, {
-            organizationId,
-            channel: 'email',
-            filter,
-            page,
-            horizon: await readHorizon(transaction, organizationId),
-          });
-          const ids = found.map(({ id }) => id);
-          return { rows: found, recipients: await listRecipients(transaction, organizationId, ids) };
-        });
-        const ofMessage = groupBy(recipients, ({ message_id }) => message_id);
-        return json(toList(rows, page, (row) => showEmail(row, ofMessage.get(row.id) ?? [])));
+      list: {
+        operationId: 'listEmails',
+        summary: 'List sent emails with their delivery status',
+        description: 'Newest first. Emails of campaigns are not in this list.',
+        searched: 'Beginning of the subject or of an address.',
+        prefixesOf: (search) => ({ text: search, address: foldAddress(search) }),
+        status: emailStatus,
+        category: categoryFilter,
+        record: emailRecord,
+        when: 'A page of emails.',
+        load,
       },
-    }),
-    defineRoute({
-      method: 'GET',
-      path: '/email/:id',
-      operationId: 'getEmail',
-      scope: 'email:read',
-      tag: 'Email',
-      summary: 'Read an email and the status of each recipient',
-      params: idParameter,
-      success: { statusCode: 200, schema: emailRecord, when: 'The email.' },
-      errors: [notFound],
-      handle: async ({ caller: { organizationId }, params }) => {
-        const { id } = params;
-        const email = await database.asOrganizations([organizationId], async (transaction) => {
-          const horizon = await readHorizon(transaction, organizationId);
-          const [message, recipients] = await Promise.all([
-            findMessage(transaction, { organizationId, id, channel: 'email', horizon }),
-            listRecipients(transaction, organizationId, [id]),
-          ]);
-          if (message === null) throw messageNotFound(horizon, id);
-          return showEmail(message, recipients);
-        });
-        return json(email satisfies Static<typeof emailRecord>);
+      read: {
+        operationId: 'getEmail',
+        summary: 'Read an email and the status of each recipient',
+        record: emailRecord,
+        when: 'The email.',
+        load,
       },
     }),
   ];
 }
+
+const load: LoadRecords<EmailRecord> = async (transaction, { organizationId, messageIds }) => {
+  const recipients = groupBy(
+    await listRecipients(transaction, organizationId, messageIds),
+    ({ message_id }) => message_id,
+  );
+  return (message) => showEmail(message, recipients.get(message.id) ?? []);
+};

@@ -154,5 +154,5 @@ export { keyColumns, type MessageKey, type RecipientKey, textOfKey, toKey, uniqu
 export { sealedUnderUnknownKey } from './delivery/attempt-result.ts';
 export { toFailure } from './delivery/settlement.ts';
 export { defineMessageStatus, rankOf } from './status.ts';
-export type { MessageRouteTools } from './route-tools.ts';
+export { type LoadRecords, messageReadingRoutes, type MessageRouteTools } from './message-routes.ts';
 export { dueAfterMs } from './delivery/retry.ts';

@@ -1,15 +1,10 @@
-import { Type } from 'typebox';
 import { badRequest, forbidden, notFound, PublicError, unauthorized } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
-import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route, scopeOfDevices } from '../platform/http/route.ts';
-import { idParameter, listOf } from '../platform/http/shapes.ts';
 import {
   categoryFilter,
-  findMessage,
-  listMessages,
-  messageNotFound,
+  messageReadingRoutes,
   messageReference,
   type MessageRouteTools,
   monthlyQuotaExceeded,
@@ -30,12 +25,10 @@ import {
 import { preparePush } from './send.ts';
 import { countDeviceFates, listPushRecipients, loadContents } from './store.ts';
 
-const channel = 'push';
-
 export type PushRouteTools = MessageRouteTools & PushEngagementTools;
 
 export function pushRoutes(tools: PushRouteTools): Route[] {
-  const { database, acceptor, readHorizon } = tools;
+  const { database, acceptor } = tools;
   return [
     defineRoute({
       method: 'POST',
@@ -64,74 +57,50 @@ export function pushRoutes(tools: PushRouteTools): Route[] {
         return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, null, traceId));
       },
     }),
-    defineRoute({
-      method: 'GET',
+    ...messageReadingRoutes(tools, {
+      channel: 'push',
       path: '/push',
-      operationId: 'listPushes',
       scope: 'push:read',
       tag: 'Push',
-      summary: 'List sent pushes with their status',
-      description: 'Newest first. Pushes of campaigns are not in this list.',
-      query: Type.Object(
-        {
-          ...paginationParameters,
-          search: Type.Optional(
-            Type.String({ minLength: 1, maxLength: 200, description: 'Beginning of the title.' }),
-          ),
-          status: Type.Optional(pushStatus),
-          category: Type.Optional(categoryFilter),
-        },
-        { additionalProperties: false },
-      ),
-      success: { statusCode: 200, schema: listOf(listedPushRecord), when: 'A page of pushes.' },
-      errors: [badRequest],
-      handle: async ({ caller: { organizationId }, query }) => {
-        const page = readPage(query);
-        const { search, status, category } = query;
-        const filter = {
-          // A device id is nothing that one would look for by its beginning.
-          ...(search !== undefined && { search: { text: search, address: null } }),
-          ...(status !== undefined && { status }),
-          ...(category !== undefined && { category }),
-        };
-        const items = await database.asOrganizations([organizationId], async (transaction) => {
-          const horizon = await readHorizon(transaction, organizationId);
-          const rows = await listMessages(transaction, { organizationId, channel, filter, page, horizon });
-          const ids = rows.map(({ id }) => id);
+      list: {
+        operationId: 'listPushes',
+        summary: 'List sent pushes with their status',
+        description: 'Newest first. Pushes of campaigns are not in this list.',
+        searched: 'Beginning of the title.',
+        // A device id is nothing that one would look for by its beginning.
+        prefixesOf: (search) => ({ text: search, address: null }),
+        status: pushStatus,
+        category: categoryFilter,
+        record: listedPushRecord,
+        when: 'A page of pushes.',
+        load: async (transaction, wanted) => {
           const [contents, counted] = await Promise.all([
-            loadContents(transaction, { organizationId, messageIds: ids, horizon }),
-            countDeviceFates(transaction, organizationId, ids),
+            loadContents(transaction, wanted),
+            countDeviceFates(transaction, wanted.organizationId, wanted.messageIds),
           ]);
-          return rows.map((row) => ({
-            row: { ...row, content: contents.get(row.id) ?? null },
-            counted: counted.get(row.id) ?? {},
-          }));
-        });
-        return json(toList(items, page, ({ row, counted }) => showListedPush(row, counted)));
+          return (message) =>
+            showListedPush(
+              { ...message, content: contents.get(message.id) ?? null },
+              counted.get(message.id) ?? {},
+            );
+        },
       },
-    }),
-    defineRoute({
-      method: 'GET',
-      path: '/push/:id',
-      operationId: 'getPush',
-      scope: 'push:read',
-      tag: 'Push',
-      summary: 'Read one push and what became of it on each device',
-      params: idParameter,
-      success: { statusCode: 200, schema: pushRecord, when: 'The push.' },
-      errors: [notFound],
-      handle: async ({ caller: { organizationId }, params: { id } }) => {
-        const found = await database.asOrganizations([organizationId], async (transaction) => {
-          const horizon = await readHorizon(transaction, organizationId);
-          const message = await findMessage(transaction, { organizationId, id, channel, horizon });
-          if (message === null) throw messageNotFound(horizon, id);
+      read: {
+        operationId: 'getPush',
+        summary: 'Read one push and what became of it on each device',
+        record: pushRecord,
+        when: 'The push.',
+        load: async (transaction, wanted) => {
           const [contents, recipients] = await Promise.all([
-            loadContents(transaction, { organizationId, messageIds: [message.id], horizon }),
-            listPushRecipients(transaction, { organizationId, id: message.id }),
+            loadContents(transaction, wanted),
+            listPushRecipients(transaction, wanted),
           ]);
-          return { row: { ...message, content: contents.get(message.id) ?? null }, recipients };
-        });
-        return json(showPush(found.row, found.recipients));
+          return (message) =>
+            showPush(
+              { ...message, content: contents.get(message.id) ?? null },
+              recipients.get(message.id) ?? [],
+            );
+        },
       },
     }),
     defineRoute({

@@ -1,3 +1,4 @@
+import { groupBy } from '../platform/grouping.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { DropReason, Horizon } from '../messages/messages.ts';
 import type { DeviceFate } from './schema.ts';
@@ -37,6 +38,7 @@ export async function loadContents(
 }
 
 export type PushRecipientRow = {
+  message_id: string;
   /** As `writePushAddress` wrote it; empty once it was erased. */
   address: string;
   fate: DeviceFate;
@@ -52,23 +54,24 @@ export type PushRecipientRow = {
   action_id: string | null;
 };
 
-/** The devices of one push, in the order of their hand-off. */
+/** The devices of each push, in the order of their hand-off. */
 export async function listPushRecipients(
   connection: Connection,
-  message: { organizationId: string; id: string },
-): Promise<PushRecipientRow[]> {
-  return connection.rows(
+  { organizationId, messageIds }: { organizationId: string; messageIds: readonly string[] },
+): Promise<Map<string, PushRecipientRow[]>> {
+  const rows = await connection.rows(
     unpreparedStatement<PushRecipientRow>(
-      `select r.address, ${fateOfDevice} as fate, r.drop_reason, r.handed_off_at, r.uncertain,
+      `select r.message_id, r.address, ${fateOfDevice} as fate, r.drop_reason, r.handed_off_at, r.uncertain,
          r.failure_class, r.diagnostic, e.delivered_at, e.displayed_at, e.clicked_at, e.dismissed_at, e.action_id
        from recipients r
        left join push_engagements e
          on e.organization_id = r.organization_id and e.message_id = r.message_id and e.ordinal = r.ordinal
-       where r.organization_id = $1 and r.message_id = $2
-       order by r.ordinal`,
+       where r.organization_id = $1 and r.message_id = any ($2::uuid[])
+       order by r.message_id, r.ordinal`,
     ),
-    [message.organizationId, message.id],
+    [organizationId, messageIds],
   );
+  return groupBy(rows, ({ message_id }) => message_id);
 }
 
 export type CountedFates = Partial<Record<DeviceFate, number>>;

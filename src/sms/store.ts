@@ -19,19 +19,15 @@ export type SmsParts = {
 /** A text with all its parts. */
 export type SmsRow = MessageRow & SmsParts;
 
-/** In the order of the messages. */
-export async function joinSmsParts(
+/** By the id of their message. */
+export async function loadSmsParts(
   connection: Connection,
   {
     organizationId,
-    messages,
+    messageIds,
     horizon,
-  }: {
-    organizationId: string;
-    messages: readonly MessageRow[];
-    horizon: Horizon;
-  },
-): Promise<SmsRow[]> {
+  }: { organizationId: string; messageIds: readonly string[]; horizon: Horizon },
+): Promise<Map<string, SmsParts>> {
   const rows = await connection.rows(
     unpreparedStatement<SmsParts>(
       `select r.message_id, c.content, r.address, r.status as recipient_status, r.status_at, r.drop_reason,
@@ -42,13 +38,9 @@ export async function joinSmsParts(
          and ($3::uuid is null or c.message_id >= $3)
        where r.organization_id = $1 and r.message_id = any ($2::uuid[]) and r.ordinal = 0`,
     ),
-    [organizationId, messages.map(({ id }) => id), horizon.contentFrom],
+    [organizationId, messageIds, horizon.contentFrom],
   );
-  const partsOf = new Map(rows.map((parts) => [parts.message_id, parts]));
-  return messages.flatMap((message) => {
-    const parts = partsOf.get(message.id);
-    return parts === undefined ? [] : [{ ...message, ...parts }];
-  });
+  return new Map(rows.map((parts) => [parts.message_id, parts]));
 }
 
 /** Answers to a number with ids after `sinceMessageId`. No message need have this id. */
