@@ -127,7 +127,7 @@ test('250 hand-offs that begin at once share their look-ups, which count for les
   expect(await handOff(session, jobs[0]!)).toMatchObject({ outcome: { kind: 'accepted' } });
   expect(lookUps).toBe(asked);
   clock.advance(2);
-  expect(await handOff(session, jobs[0]!)).toMatchObject({ kind: 'dropped', reason: 'no_address' });
+  expect(await handOff(session, jobs[0]!)).toMatchObject({ kind: 'objected', objection: 'no_address' });
   expect([lookUps, sent.length]).toEqual([asked + 1, 251]);
 });
 
@@ -182,7 +182,7 @@ test('whoever signs in on a device while its push waits for a connection does no
     await register(server, androidApp(installationIds[0]!, { contact_id: newcomer }));
     clock.advance(2_001);
   };
-  expect(await handOff(session, jobs[0]!)).toMatchObject({ kind: 'dropped', reason: 'no_address' });
+  expect(await handOff(session, jobs[0]!)).toMatchObject({ kind: 'objected', objection: 'no_address' });
   expect(sent).toEqual([]);
   expect(await handOff(session, jobs[1]!)).toMatchObject({ outcome: { kind: 'accepted' } });
 });
