@@ -397,9 +397,8 @@ export async function listMessages(connection: Connection, wanted: MessageSearch
       : searchNewest(connection, asked, { span, search }));
     if (rows.length > page.limit) return rows;
   }
-  return search === undefined
-    ? rows
-    : searchByIndex(connection, { ...wanted, page }, { span: whole, search });
+  if (search === undefined || (await isLookedThrough(connection, { ...wanted, page }, whole))) return rows;
+  return searchByIndex(connection, { ...wanted, page }, { span: whole, search });
 }
 
 /** Ids: none of a page is lower than `from`, or as high as `to`. */
@@ -552,6 +551,28 @@ async function searchNewest(
     ),
     values,
   );
+}
+
+/**
+ * Whether the newest are all that there are. On a channel with few messages nothing more can be found, whatever many
+ * addresses of other channels begin with: all of those would be looked up.
+ */
+async function isLookedThrough(connection: Connection, wanted: MessageSearch, span: Span): Promise<boolean> {
+  const { page } = wanted;
+  const { values, isOfMessages } = selectMessages(wanted, span);
+  const [row] = await connection.rows(
+    unpreparedStatement<{ is_all: boolean }>(
+      `select count(*) < ${searchedNewestMax} as is_all
+       from (
+         select
+         from messages m
+         where m.organization_id = $1 and ${isOfMessages} ${pageClause(page, 'm.id', '$2')}
+         limit ${searchedNewestMax}
+       ) newest, (select $3::integer) unused`,
+    ),
+    values,
+  );
+  return row?.is_all === true;
 }
 
 /**

@@ -563,6 +563,14 @@ export const messages: readonly Mutant[] = [
     harm: 'a message is sent after its own end',
   },
   {
+    file: 'src/messages/store.ts',
+    from: 'search === undefined || (await isLookedThrough(connection, { ...wanted, page }, whole))',
+    to: 'search === undefined',
+    tests: ['test/journeys/email-read.test.ts'],
+    named: 'where all messages of a channel were looked through, none is looked up by addresses of others',
+    harm: 'a search among ten chat-app messages looks up the messages of a million texts to that country',
+  },
+  {
     file: 'src/messages/delivery/settlement-writer.ts',
     from: 'const isLast = items.every(({ finding }) => finding === undefined);',
     to: 'const isLast = true;',
