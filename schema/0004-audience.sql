@@ -65,6 +65,8 @@ create table contact_properties (
 create unique index contact_properties_key on contact_properties (organization_id, key) where deleted_at is null;
 create index contact_properties_deleted on contact_properties (deleted_at)
   where deleted_at is not null and forgotten_at is null;
+create index contact_properties_deleted_turns on contact_properties (organization_id, deleted_at)
+  where deleted_at is not null and forgotten_at is null;
 call wall_off('contact_properties');
 
 -- Lists, tags and segments are three kinds of one thing: a set of contacts. What else a segment has stands in its
@@ -90,7 +92,7 @@ create table contact_sets (
 create index contact_sets_kind on contact_sets (organization_id, kind, id) where deleted_at is null;
 create unique index contact_sets_name on contact_sets (organization_id, kind, name_key)
   where deleted_at is null and kind <> 'segment';
-create index contact_sets_deleted on contact_sets (deleted_at) where deleted_at is not null;
+create index contact_sets_deleted on contact_sets (organization_id, deleted_at) where deleted_at is not null;
 create index contact_sets_reading on contact_sets (organization_id) where reads_messages and deleted_at is null;
 call wall_off('contact_sets');
 

@@ -94,7 +94,8 @@ create table chat_templates (
 -- The organization comes last, so that nothing but the primary key begins with it (as in devices).
 create unique index chat_templates_name on chat_templates (name, language, organization_id) where deleted_at is null;
 -- For all organizations together: who has work.
-create index chat_templates_due on chat_templates (due_at, organization_id) where due_at is not null;
+create index chat_templates_turns on chat_templates (organization_id, due_at) where due_at is not null;
+create index chat_templates_due on chat_templates (due_at) where due_at is not null;
 -- For ending pauses, and for finding out cheaply that there are no refusals to be forgotten.
 create index chat_templates_paused on chat_templates (paused_until) where paused_until is not null;
 create index chat_templates_refused on chat_templates (organization_id) where refused_reports <> '{}';

@@ -62,9 +62,10 @@ create table campaigns (
 -- For the lists; each ends in the id, so that a page is read off the index.
 create index campaigns_channel on campaigns (organization_id, channel, id) where deleted_at is null;
 create index campaigns_status on campaigns (organization_id, channel, status, id) where deleted_at is null;
+create index campaigns_due_turns on campaigns (organization_id, id) where status = 'scheduled' and deleted_at is null;
 create index campaigns_due on campaigns (scheduled_at) where status = 'scheduled' and deleted_at is null;
 -- What the workers look after.
-create index campaigns_under_way on campaigns (status) where status in ('queued', 'sending', 'paused');
+create index campaigns_under_way on campaigns (organization_id, id) where status in ('queued', 'sending', 'paused');
 create unique index campaigns_message on campaigns (organization_id, message_id) where message_id is not null;
 call wall_off('campaigns');
 

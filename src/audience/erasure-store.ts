@@ -81,14 +81,16 @@ export async function takeDueContact(
     : { organizationId: row.organization_id, contactId: row.contact_id, requestedAt: row.requested_at };
 }
 
-export async function findNextErasureAt(connection: Connection): Promise<Date | null> {
+/** The first instant after this one at which an erasure is due. */
+export async function findNextErasureAt(connection: Connection, after: Date): Promise<Date | null> {
   const [row] = await connection.rows(
     unpreparedStatement<{ due_at: Date | null }>(
       `select least(
-         (select due_at from erasures where ${isNotDeleted('organization_id')} order by due_at limit 1),
-         (select due_at from contact_erasures where ${isNotDeleted('organization_id')} order by due_at limit 1)
+         (select due_at from erasures where due_at > $1 and ${isNotDeleted('organization_id')} order by due_at limit 1),
+         (select due_at from contact_erasures where due_at > $1 and ${isNotDeleted('organization_id')} order by due_at limit 1)
        ) as due_at`,
     ),
+    [after],
   );
   return row?.due_at ?? null;
 }

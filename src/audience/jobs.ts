@@ -1,9 +1,10 @@
 import { dateOf, now } from '../platform/clock.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
-import { type ChoreTools, startChore } from '../platform/queue/chore.ts';
+import type { ChoreTools } from '../platform/queue/chore.ts';
 import { createPauses, pauseAfterFailureMs } from '../platform/queue/pauses.ts';
+import { startTurns } from '../platform/queue/turns.ts';
 import * as properties from './property-store.ts';
-import { removeMembersOfDeleted, takeDeletedSet } from './set-store.ts';
+import { findOrganizationsOfDeletedSets, removeMembersOfDeleted, takeDeletedSet } from './set-store.ts';
 
 /**
  * Rows in one transaction. With fewer, more commits are needed; with more, locks are held longer than a request should
@@ -13,6 +14,8 @@ const defaultMembersMax = 5_000;
 const defaultContactsMax = 5_000;
 /** Transactions that began to write values before the deletion have ended by then. */
 const writersDoneMs = 60_000;
+/** How many organizations are looked for at once. */
+const organizationsMax = 100;
 
 export type ClearingTools = ChoreTools & {
   /** Smaller in tests. */
@@ -21,36 +24,48 @@ export type ClearingTools = ChoreTools & {
 };
 
 /**
- * Removes what is left of deleted lists, tags, segments and properties, a bounded piece at a time. If that fails for
- * one of them, only that one is postponed, so that it does not block others.
+ * Removes what is left of deleted lists, tags, segments and properties, a bounded piece of each organization at a time. If
+ * that fails for one of them, only that one is postponed, so that it does not block others.
  */
 export function startClearing(tools: ClearingTools): { stop: () => Promise<void> } {
   const { database, clock, membersMax = defaultMembersMax, contactsMax = defaultContactsMax } = tools;
-  const sets = createClearer(tools, {
+  /** What was deleted by then is written by nobody any more. */
+  const writtenBefore = (at: Date) => dateOf(at.getTime() - writersDoneMs);
+  const clearSets = createClearer(tools, {
     what: 'set',
     take: takeDeletedSet,
     clear: (transaction, set) => removeMembersOfDeleted(transaction, set, membersMax),
   });
-  const values = createClearer(tools, {
+  const clearValues = createClearer(tools, {
     what: 'property',
-    take: (transaction, exceptIds) => {
-      const deletedBefore = dateOf(clock.nowMs() - writersDoneMs);
-      return properties.takeDeletedProperty(transaction, { deletedBefore, exceptIds });
-    },
+    take: (transaction, wanted) =>
+      properties.takeDeletedProperty(transaction, { ...wanted, deletedBefore: writtenBefore(now(clock)) }),
     clear: async (transaction, property) => {
       const until = await properties.forgetValues(transaction, property, contactsMax);
       await properties.markForgotten(transaction, property, until, now(clock));
     },
   });
-  return startChore(tools, {
+  return startTurns(tools, {
     name: 'clearing up after deletions',
     topic: 'clearing',
-    work: async () => {
-      const hadMembers = await sets.clearSome();
-      const hadValues = await values.clearSome();
-      if (hadMembers || hadValues) return 'at once';
+    slicesMs: [null],
+    organizationsMax,
+    find: async (after, limit) => {
+      const at = now(clock);
+      const found = await Promise.all([
+        findOrganizationsOfDeletedSets(database, { at, after, limit }),
+        properties.findOrganizationsOfDeletedProperties(database, { at: writtenBefore(at), after, limit }),
+      ]);
+      return [...new Set(found.flat())].sort().slice(0, limit);
+    },
+    work: async (organizationId) => {
+      const hadMembers = await clearSets(organizationId);
+      const hadValues = await clearValues(organizationId);
       // Postponed ones are tried when the chore wakes by itself.
-      const deletedAt = await properties.findFirstDeletedAt(database, values.listPutOff());
+      return hadMembers || hadValues ? 'more' : null;
+    },
+    findNextAt: async (after) => {
+      const deletedAt = await properties.findNextDeletedAt(database, writtenBefore(after));
       return deletedAt && dateOf(deletedAt.getTime() + writersDoneMs);
     },
   });
@@ -61,9 +76,12 @@ type Deleted = { organizationId: string; id: string; deletedAt: Date };
 type Clearing<Item extends Deleted> = {
   /** Its name in the log. */
   what: string;
-  /** The next one, of any organization, that is none of these. */
-  take: (transaction: Transaction, exceptIds: readonly string[]) => Promise<Item | null>;
-  /** Does a bounded piece of what is to be done about it, as its organization. */
+  /** The next one of the organization that is none of these. */
+  take: (
+    transaction: Transaction,
+    wanted: { organizationId: string; exceptIds: readonly string[] },
+  ) => Promise<Item | null>;
+  /** Does a bounded piece of what is to be done about it. */
   clear: (transaction: Transaction, item: Item) => Promise<void>;
 };
 
@@ -71,28 +89,25 @@ type Clearing<Item extends Deleted> = {
 function createClearer<Item extends Deleted>(
   { database, clock, log }: ClearingTools,
   { what, take, clear }: Clearing<Item>,
-): { clearSome: () => Promise<boolean>; listPutOff: () => string[] } {
+): (organizationId: string) => Promise<boolean> {
   const pauses = createPauses(clock);
-  return {
-    /** Returns whether there was one. */
-    clearSome: async () => {
-      const taken: Item[] = [];
-      try {
-        return await database.transaction(async (transaction) => {
-          const item = await take(transaction, pauses.list());
-          if (item === null) return false;
-          taken.push(item);
-          await transaction.asOrganizations([item.organizationId], () => clear(transaction, item));
-          return true;
-        });
-      } catch (cause) {
-        const [item] = taken;
-        if (item === undefined) throw cause;
-        putOff(item, cause);
+  /** Returns whether there was one. */
+  return async (organizationId) => {
+    const taken: Item[] = [];
+    try {
+      return await database.asOrganizations([organizationId], async (transaction) => {
+        const item = await take(transaction, { organizationId, exceptIds: pauses.list() });
+        if (item === null) return false;
+        taken.push(item);
+        await clear(transaction, item);
         return true;
-      }
-    },
-    listPutOff: pauses.list,
+      });
+    } catch (cause) {
+      const [item] = taken;
+      if (item === undefined) throw cause;
+      putOff(item, cause);
+      return true;
+    }
   };
 
   function putOff({ organizationId, id, deletedAt }: Item, cause: unknown): void {

@@ -3,6 +3,8 @@ import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts'
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { lockName } from '../platform/postgres/name-locks.ts';
+import { toPredicate } from '../platform/postgres/predicate.ts';
+import { organizationsDue } from '../platform/queue/turns.ts';
 import type { Properties } from './contact-values.ts';
 import type { Property, PropertyType } from './schema.ts';
 
@@ -171,13 +173,33 @@ export type DeletedProperty = PropertyKey & {
   deletedAt: Date;
 };
 
+const isUnforgotten = toPredicate('deleted_at is not null and forgotten_at is null');
+
+const findDeletedProperties = statement<{ organization_id: string }>(
+  'contact_properties_find_deleted',
+  organizationsDue({ table: 'contact_properties', among: isUnforgotten, due: 'deleted_at <= $1' }),
+);
+
+/** Organizations with properties that were deleted before `at` and whose values are still there, after `after`, by their ids. */
+export async function findOrganizationsOfDeletedProperties(
+  connection: Connection,
+  { at, after, limit }: { at: Date; after: string | null; limit: number },
+): Promise<string[]> {
+  const rows = await connection.rows(findDeletedProperties, [at, after, limit]);
+  return rows.map((row) => row.organization_id);
+}
+
 /**
- * The one that was deleted first, before `deletedBefore`, and is none of `exceptIds`; another node that asks before the
- * transaction ends gets another one.
+ * The one of the organization that was deleted first, before `deletedBefore`, and is none of `exceptIds`; another node that
+ * asks before the transaction ends gets another one.
  */
 export async function takeDeletedProperty(
   transaction: Connection,
-  { deletedBefore, exceptIds }: { deletedBefore: Date; exceptIds: readonly string[] },
+  {
+    organizationId,
+    deletedBefore,
+    exceptIds,
+  }: { organizationId: string; deletedBefore: Date; exceptIds: readonly string[] },
 ): Promise<DeletedProperty | null> {
   const [row] = await transaction.rows(
     unpreparedStatement<{
@@ -189,12 +211,12 @@ export async function takeDeletedProperty(
     }>(
       `select organization_id, id, number, forgotten_until, deleted_at
        from contact_properties
-       where deleted_at <= $1 and forgotten_at is null and id <> all ($2::uuid[]) and ${isNotDeleted('organization_id')}
+       where organization_id = $1 and deleted_at <= $2 and ${isUnforgotten} and id <> all ($3::uuid[])
        order by deleted_at
        limit 1
        for update skip locked`,
     ),
-    [deletedBefore, exceptIds],
+    [organizationId, deletedBefore, exceptIds],
   );
   return row === undefined
     ? null
@@ -207,21 +229,17 @@ export async function takeDeletedProperty(
       };
 }
 
-/** When the first of those was deleted whose values are still there; `exceptIds` are left out. */
-export async function findFirstDeletedAt(
-  connection: Connection,
-  exceptIds: readonly string[],
-): Promise<Date | null> {
+/** When the first one after this instant was deleted of which values are still there, by the index contact_properties_deleted. */
+export async function findNextDeletedAt(connection: Connection, after: Date): Promise<Date | null> {
   const [row] = await connection.rows(
     unpreparedStatement<{ deleted_at: Date }>(
       `select deleted_at
        from contact_properties
-       where deleted_at is not null and forgotten_at is null and id <> all ($1::uuid[])
-         and ${isNotDeleted('organization_id')}
+       where ${isUnforgotten} and deleted_at > $1 and ${isNotDeleted('organization_id')}
        order by deleted_at
        limit 1`,
     ),
-    [exceptIds],
+    [after],
   );
   return row?.deleted_at ?? null;
 }

@@ -1,8 +1,8 @@
 import { toSearchKey } from '../platform/characters.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
-import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
+import { organizationsDue } from '../platform/queue/turns.ts';
 import type { SetKind, SetPatch } from './schema.ts';
 
 export type SetRow = {
@@ -278,24 +278,38 @@ export async function deleteMembers(
 
 export type DeletedSet = { organizationId: string; id: string; deletedAt: Date };
 
+const findDeletedSets = statement<{ organization_id: string }>(
+  'contact_sets_find_deleted',
+  organizationsDue({ table: 'contact_sets', among: 'deleted_at is not null', due: 'deleted_at <= $1' }),
+);
+
+/** Organizations with sets that were deleted, after `after`, in the order of their ids. */
+export async function findOrganizationsOfDeletedSets(
+  connection: Connection,
+  { at, after, limit }: { at: Date; after: string | null; limit: number },
+): Promise<string[]> {
+  const rows = await connection.rows(findDeletedSets, [at, after, limit]);
+  return rows.map((row) => row.organization_id);
+}
+
 /**
- * Takes a set that was deleted, of any organization, but none of `exceptIds`; another node that asks before the
+ * Takes the organization's set that was deleted first, but none of `exceptIds`; another node that asks before the
  * transaction ends gets another one. Null if there is none.
  */
 export async function takeDeletedSet(
   transaction: Connection,
-  exceptIds: readonly string[],
+  { organizationId, exceptIds }: { organizationId: string; exceptIds: readonly string[] },
 ): Promise<DeletedSet | null> {
   const [row] = await transaction.rows(
     unpreparedStatement<{ organization_id: string; id: string; deleted_at: Date }>(
       `select organization_id, id, deleted_at
        from contact_sets
-       where deleted_at is not null and id <> all ($1::uuid[]) and ${isNotDeleted('organization_id')}
+       where organization_id = $1 and deleted_at is not null and id <> all ($2::uuid[])
        order by deleted_at
        limit 1
        for update skip locked`,
     ),
-    [exceptIds],
+    [organizationId, exceptIds],
   );
   return row === undefined
     ? null

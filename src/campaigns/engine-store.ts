@@ -10,6 +10,7 @@ import {
 } from '../platform/postgres/database.ts';
 import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
+import { organizationsDue } from '../platform/queue/turns.ts';
 import { type AudienceIds, audienceFields, includedAndExcluded } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
 import type { CampaignStatus, PassingPauseReason, PauseReason } from './states.ts';
@@ -56,14 +57,42 @@ const isUnderWay = toPredicate(
     and pause_reason is distinct from 'schedule_missed'`,
 );
 
+/** Those whose audience is not frozen completely, or those of whose audience at least a part is frozen. */
+export type CampaignPart = 'to_freeze' | 'frozen';
+
+const isOfPart = (part: string) =>
+  toPredicate(
+    `case ${part} when 'to_freeze' then frozen_at is null or frozen_through is not null else frozen_at is not null end`,
+  );
+
+/** A page of organizations, in the order of their ids. */
+type NextById = { after: string | null; limit: number };
+
+const findUnderWay = statement<{ organization_id: string }>(
+  'campaigns_find_under_way',
+  organizationsDue({
+    table: 'campaigns',
+    among: "status in ('queued', 'sending', 'paused')",
+    due: allOf([isUnderWay, isOfPart('$1')]),
+  }),
+);
+
+/** Organizations with campaigns under way. */
+export async function findOrganizationsUnderWay(
+  connection: Connection,
+  { part, after, limit }: NextById & { part: CampaignPart },
+): Promise<string[]> {
+  const rows = await connection.rows(findUnderWay, [part, after, limit]);
+  return rows.map((row) => row.organization_id);
+}
+
 const selectUnderWay = statement<{ organization_id: string; id: string }>(
   'campaigns_select_under_way',
   `select organization_id, id
    from campaigns
-   where ${isUnderWay} and (organization_id, id) > ($1, $2)
-    and ${isNotDeleted('organization_id')}
-    and case $4 when 'to_freeze' then frozen_at is null or frozen_through is not null else frozen_at is not null end
-   order by organization_id, id
+   where organization_id = $1 and ${isUnderWay} and ($2::uuid is null or id > $2) and ${isOfPart('$4')}
+     and id <> all ($5::uuid[])
+   order by id
    limit $3`,
 );
 
@@ -95,13 +124,21 @@ export async function countCampaignsUnderWay(
   );
 }
 
-/** Lists campaigns whose audience is not frozen completely, or those of whose audience at least a part is frozen. */
+/** What is listed of an organization, in the order of ids: none of `exceptIds`. */
+type Wanted = { organizationId: string; exceptIds: readonly string[]; limit: number };
+
+/** Campaigns of the organization that are under way, after `after` if that is given, by the index campaigns_under_way. */
 export async function listUnderWay(
   connection: Connection,
-  wanted: { part: 'to_freeze' | 'frozen'; after: CampaignKey; limit: number },
+  {
+    organizationId,
+    part,
+    after = null,
+    exceptIds,
+    limit,
+  }: Wanted & { part: CampaignPart; after?: string | null },
 ): Promise<CampaignKey[]> {
-  const { part, after, limit } = wanted;
-  const rows = await connection.rows(selectUnderWay, [after.organizationId, after.id, limit, part]);
+  const rows = await connection.rows(selectUnderWay, [organizationId, after, limit, part, exceptIds]);
   return rows.map((row) => ({ organizationId: row.organization_id, id: row.id }));
 }
 
@@ -177,33 +214,51 @@ export async function listMessagesUnderWay(
   return rows.map(({ message_id: messageId }) => messageId);
 }
 
-const selectDue = unpreparedStatement<{ organization_id: string; id: string }>(
+const isScheduled = toPredicate("status = 'scheduled' and deleted_at is null");
+
+const findDue = statement<{ organization_id: string }>(
+  'campaigns_find_due',
+  organizationsDue({ table: 'campaigns', among: isScheduled, due: 'scheduled_at <= $1' }),
+);
+
+/** Organizations with campaigns whose time has come. */
+export async function findOrganizationsDue(
+  connection: Connection,
+  { at, after, limit }: NextById & { at: Date },
+): Promise<string[]> {
+  const rows = await connection.rows(findDue, [at, after, limit]);
+  return rows.map((row) => row.organization_id);
+}
+
+const selectDue = statement<{ organization_id: string; id: string }>(
+  'campaigns_select_due',
   `select organization_id, id
    from campaigns
-   where status = 'scheduled' and deleted_at is null and scheduled_at <= $1 and (organization_id, id) > ($2, $3)
-    and ${isNotDeleted('organization_id')}
-   order by organization_id, id
+   where organization_id = $1 and ${isScheduled} and scheduled_at <= $2 and id <> all ($3::uuid[])
+   order by id
    limit $4`,
 );
 
-/** Uses the index of scheduled campaigns. Few of them are due, so sorting them for each page is cheap. */
+/** Campaigns of the organization whose time has come, by the index campaigns_due_turns. */
 export async function listDue(
   connection: Connection,
-  { at, after, limit }: { at: Date; after: CampaignKey; limit: number },
+  { organizationId, at, exceptIds, limit }: Wanted & { at: Date },
 ): Promise<CampaignKey[]> {
-  const rows = await connection.rows(selectDue, [at, after.organizationId, after.id, limit]);
+  const rows = await connection.rows(selectDue, [organizationId, at, exceptIds, limit]);
   return rows.map((row) => ({ organizationId: row.organization_id, id: row.id }));
 }
 
-export async function findNextScheduledAt(connection: Connection): Promise<Date | null> {
+/** The first instant after this one for which a campaign is scheduled, by the index campaigns_due. */
+export async function findNextScheduledAt(connection: Connection, after: Date): Promise<Date | null> {
   const [row] = await connection.rows(
     unpreparedStatement<{ next_at: Date }>(
       `select scheduled_at as next_at
        from campaigns
-       where status = 'scheduled' and deleted_at is null and ${isNotDeleted('organization_id')}
+       where ${isScheduled} and scheduled_at > $1 and ${isNotDeleted('organization_id')}
        order by scheduled_at
        limit 1`,
     ),
+    [after],
   );
   return row?.next_at ?? null;
 }

@@ -73,8 +73,11 @@ const email = {
   },
 } as unknown as CampaignChannel;
 
-/** Each of the three chores waits for its next look, and for another attempt at listening, which none is let. */
-const timersOfIdle = 6;
+/**
+ * Each of the three chores waits for its next look, of which freezing has two places, and for another attempt at listening,
+ * which none is let.
+ */
+const timersOfIdle = 7;
 
 /** Each transaction takes a few milliseconds, as with a clock that goes on by itself. */
 const transactionMs = 2;
@@ -247,6 +250,17 @@ test('a campaign whose audience is frozen in part is frozen on, and sent to mean
   };
   expect(await list('to_freeze')).toEqual([part, none]);
   expect(await list('frozen')).toEqual([whole, part]);
+});
+
+test('a campaign is queued at its time although another one fails', async () => {
+  await insertCampaigns(1, { status: 'scheduled', scheduled_at: now(clock) });
+  const scheduled_at = dateOf(clock.nowMs() + 1_500);
+  const [later] = await insertCampaigns(1, { status: 'scheduled', scheduled_at }, otherOrganizationId);
+  await start();
+  await goOn(1);
+  expect(preparations).not.toContain(later);
+  await goOn(1);
+  expect(preparations).toContain(later);
 });
 
 test('a campaign that fails keeps no other from its end, and is tried every five seconds, however often somebody wakes', async () => {

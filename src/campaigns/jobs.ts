@@ -1,10 +1,19 @@
-import { type Clock, dateOf, now } from '../platform/clock.ts';
-import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
+import { LRUCache } from 'lru-cache';
 import { countChangedRecipients } from '../messages/messages.ts';
+import { now } from '../platform/clock.ts';
+import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
 import { createPauses } from '../platform/queue/pauses.ts';
+import {
+  busyPauseMs,
+  SliceOverError,
+  soonerOf,
+  startTurns,
+  type Turn,
+  type TurnResult,
+} from '../platform/queue/turns.ts';
 import * as store from './engine-store.ts';
 import { queueDueCampaign } from './scheduling.ts';
-import { advanceCampaign, freezeCampaign, type RunningTools } from './running.ts';
+import { advanceCampaign, freezeCampaign, type RunningTools, type StepResult } from './running.ts';
 
 export type CampaignJobTools = ChoreTools &
   Omit<RunningTools, 'admissionPauses'> & {
@@ -12,30 +21,40 @@ export type CampaignJobTools = ChoreTools &
     onFrozen: () => void;
     /** Smaller in tests, so that a few campaigns fill several pages. */
     campaignsMax?: number;
+    freezingSlicesMs?: readonly (number | null)[];
   };
 
-type JobTools = ChoreTools & RunningTools & Pick<CampaignJobTools, 'onFrozen'> & { campaignsMax: number };
+type JobTools = ChoreTools &
+  RunningTools &
+  Pick<CampaignJobTools, 'onFrozen' | 'freezingSlicesMs'> & { campaignsMax: number };
 
-/** Campaigns in one round. With fewer, more queries are needed; with more, a wakeup waits longer for the next query. */
-const campaignsOfRoundMax = 50;
+/**
+ * Campaigns of an organization in one turn, of some 50 ms each. With fewer, more queries are needed; with more, all other
+ * organizations wait longer.
+ */
+const campaignsOfTurnMax = 10;
+/** How many organizations are looked for at once. */
+const organizationsMax = 100;
 /** How often to check whether segments have been computed, since nothing notifies of it. */
 const segmentPauseMs = 1_000;
 /** A campaign that failed with an error is skipped for this time, so that it does not delay the others. */
 const failurePauseMs = 5_000;
-
-const first: store.CampaignKey = {
-  organizationId: '00000000-0000-0000-0000-000000000000',
-  id: '00000000-0000-0000-0000-000000000000',
-};
+/**
+ * How long freezing may take at each place. Hundreds of thousands of contacts take less than the first slice; with a longer
+ * one, all others wait longer for an organization of which nobody knows yet that its audiences are larger. Each place is a
+ * connection.
+ */
+const freezingSlicesMs = [2_000, null];
 
 /**
  * Runs all campaigns that are due or under way. Any number of nodes may do so; each campaign is handled by one node at
- * a time. Freezing is a chore of its own, so that a large audience does not delay other campaigns.
+ * a time. Organizations take turns, and their campaigns with them, so that neither many campaigns of one nor a large
+ * audience delay another's.
  */
 export function startCampaigns(given: CampaignJobTools): RunningChore {
   const tools = {
     ...given,
-    campaignsMax: given.campaignsMax ?? campaignsOfRoundMax,
+    campaignsMax: given.campaignsMax ?? campaignsOfTurnMax,
     admissionPauses: createPauses(given.clock),
   };
   const advancing = startAdvancing(tools);
@@ -52,32 +71,49 @@ export function startCampaigns(given: CampaignJobTools): RunningChore {
 
 /** Takes campaigns from their scheduled time to their frozen audience. */
 function startBeginning(tools: JobTools): RunningChore {
-  const rounds = createRounds(tools, { part: 'to_freeze', takeStep: freezeCampaign });
-  const dueQueue = createDueQueue(tools);
-  return startChore(tools, {
+  const { database, clock } = tools;
+  const queueDue = createQueueing(tools);
+  const freezeNext = createRounds(tools, {
+    part: 'to_freeze',
+    // One may take all of a slice.
+    campaignsMax: 1,
+    takeStep: async (campaign, sliceMs) => {
+      const step = await freezeCampaign(tools, campaign, sliceMs);
+      if (step === 'advanced') tools.onFrozen();
+      return step;
+    },
+  });
+  return startTurns(tools, {
     name: 'beginning campaigns',
     topic: 'campaigns',
-    work: async (signal) => {
-      const { hasMore, nextAt } = await dueQueue.go();
-      const round = await rounds.go(signal);
-      if (round.hasAdvanced) tools.onFrozen();
-      if (hasMore || round.hasMore) return 'at once';
-      const againAt = endOfPause(tools.clock, round);
-      return nextAt !== null && againAt !== null && againAt < nextAt ? againAt : (nextAt ?? againAt);
+    slicesMs: tools.freezingSlicesMs ?? freezingSlicesMs,
+    organizationsMax,
+    find: async (after, limit) => {
+      const found = await Promise.all([
+        store.findOrganizationsDue(database, { at: now(clock), after, limit }),
+        store.findOrganizationsUnderWay(database, { part: 'to_freeze', after, limit }),
+      ]);
+      return [...new Set(found.flat())].sort().slice(0, limit);
     },
+    work: async (organizationId, turn) =>
+      soonerOf(await queueDue(organizationId), await freezeNext(organizationId, turn)),
+    findNextAt: (after) => store.findNextScheduledAt(database, after),
   });
 }
 
 /** Takes campaigns from their frozen audience to their end. */
 function startAdvancing(tools: JobTools): RunningChore {
-  const rounds = createRounds(tools, { part: 'frozen', takeStep: advanceCampaign });
-  return startChore(tools, {
+  return startTurns(tools, {
     name: 'advancing campaigns',
     topic: 'campaigns',
-    work: async (signal) => {
-      const round = await rounds.go(signal);
-      return round.hasMore ? 'at once' : endOfPause(tools.clock, round);
-    },
+    slicesMs: [null],
+    organizationsMax,
+    find: (after, limit) => store.findOrganizationsUnderWay(tools.database, { part: 'frozen', after, limit }),
+    work: createRounds(tools, {
+      part: 'frozen',
+      campaignsMax: tools.campaignsMax,
+      takeStep: (campaign) => advanceCampaign(tools, campaign),
+    }),
   });
 }
 
@@ -98,101 +134,78 @@ function startCounting(tools: JobTools, onCounted: () => void): RunningChore {
 }
 
 /**
- * Goes through due campaigns a page at a time. One that cannot be queued is skipped for a while, and the next query
- * starts after it, so that failing campaigns never delay others.
+ * Queues campaigns of an organization whose time has come, a page at a time. One that cannot be queued is left out for a
+ * while, so that it keeps no other from its turn.
  */
-function createDueQueue(tools: JobTools) {
-  let after = first;
-  const pauses = createPauses(tools.clock);
-  return {
-    /**
-     * Returns whether there is more to do at once, and when the next campaign is due, since nothing notifies of that.
-     */
-    go: async (): Promise<{ hasMore: boolean; nextAt: Date | null }> => {
-      const { campaignsMax: limit } = tools;
-      let hasQueued = false;
-      const campaigns = await store.listDue(tools.database, { at: now(tools.clock), after, limit });
-      const isOver = campaigns.length < limit;
-      after = isOver ? first : (campaigns.at(-1) ?? first);
-      const paused = new Set(pauses.list());
-      for (const campaign of campaigns) {
-        if (paused.has(campaign.id)) continue;
-        try {
-          if (await queueDueCampaign(tools, campaign)) hasQueued = true;
-          // Another node has it.
-          else pauses.add(campaign.id, failurePauseMs);
-        } catch (cause) {
-          pauses.add(campaign.id, failurePauseMs);
-          tools.log.warn(
-            { err: cause, campaign_id: campaign.id },
-            'a scheduled campaign could not be queued',
-          );
-        }
+function createQueueing(tools: JobTools) {
+  const { database, clock, log, campaignsMax: limit } = tools;
+  const pauses = createPauses(clock);
+  return async (organizationId: string): Promise<TurnResult> => {
+    const wanted = { organizationId, at: now(clock), exceptIds: pauses.list(), limit };
+    const campaigns = await store.listDue(database, wanted);
+    for (const campaign of campaigns) {
+      try {
+        // Another node has it, or somebody who changes it.
+        if (!(await queueDueCampaign(tools, campaign))) pauses.add(campaign.id, busyPauseMs);
+      } catch (cause) {
+        pauses.add(campaign.id, failurePauseMs);
+        log.warn({ err: cause, campaign_id: campaign.id }, 'a scheduled campaign could not be queued');
       }
-      if (hasQueued || !isOver) return { hasMore: true, nextAt: null };
-      const nextAt = await store.findNextScheduledAt(tools.database);
-      const isLate = nextAt !== null && nextAt.getTime() <= tools.clock.nowMs();
-      // The campaign was tried a moment ago.
-      return { hasMore: false, nextAt: isLate ? dateOf(tools.clock.nowMs() + failurePauseMs) : nextAt };
-    },
+    }
+    return campaigns.length === limit ? 'more' : pauses.soonestMs();
   };
 }
 
-type Round = {
-  hasAdvanced: boolean;
-  /** There is more to do at once. */
-  hasMore: boolean;
-  /** If not, how long until the next look without a notification. */
-  pauseMs: number | null;
+type RoundPlan = {
+  part: store.CampaignPart;
+  /** In one turn of an organization. */
+  campaignsMax: number;
+  takeStep: (campaign: store.CampaignKey, sliceMs: number | null) => Promise<StepResult>;
 };
 
-function endOfPause(clock: Clock, { pauseMs }: Round): Date | null {
-  return pauseMs === null ? null : dateOf(clock.nowMs() + pauseMs);
-}
+/** Once through all campaigns of an organization, which may take several of its turns. */
+type Cycle = { after: string | null; hasAdvanced: boolean; pauseMs: number | null };
 
-type RoundPlan = { part: 'to_freeze' | 'frozen'; takeStep: typeof advanceCampaign };
+/**
+ * How many organizations may be within a cycle. Of more, those that had their turn longest ago begin with their first
+ * campaign again.
+ */
+const cyclesMax = 10_000;
 
-/** Takes one step of each campaign in turn, so that none waits for another to finish. */
-function createRounds(tools: JobTools, { part, takeStep }: RoundPlan) {
-  let after = first;
-  // Over all pages since the first.
-  let hasCycleAdvanced = false;
-  let cyclePauseMs: number | null = null;
-  const pauses = createPauses(tools.clock);
-  return {
-    go: async (signal: AbortSignal): Promise<Round> => {
-      const campaigns = await store.listUnderWay(tools.database, { part, after, limit: tools.campaignsMax });
-      const isOver = campaigns.length < tools.campaignsMax;
-      after = isOver ? first : (campaigns.at(-1) ?? first);
-      let hasAdvanced = false;
-      const paused = new Set(pauses.list());
-      for (const campaign of campaigns) {
+/**
+ * Takes one step of each campaign of an organization, so that none waits for another to finish. One that failed is left out
+ * for a while. A turn that throws, and one at the next place, goes on with the same campaign.
+ */
+function createRounds(tools: JobTools, { part, campaignsMax: limit, takeStep }: RoundPlan) {
+  const { database, clock, log } = tools;
+  const cycles = new LRUCache<string, Cycle>({ max: cyclesMax });
+  const pauses = createPauses(clock);
+  return async (organizationId: string, { signal, sliceMs }: Turn): Promise<TurnResult> => {
+    const cycle = cycles.get(organizationId) ?? { after: null, hasAdvanced: false, pauseMs: null };
+    cycles.set(organizationId, cycle);
+    const waitAtMost = (ms: number) => {
+      cycle.pauseMs = Math.min(cycle.pauseMs ?? ms, ms);
+    };
+    const wanted = { organizationId, part, after: cycle.after, exceptIds: pauses.list(), limit };
+    const campaigns = await store.listUnderWay(database, wanted);
+    for (const campaign of campaigns) {
+      signal.throwIfAborted();
+      try {
+        const step = await takeStep(campaign, sliceMs);
+        if (step === 'advanced') cycle.hasAdvanced = true;
+        if (step === 'waits_briefly') waitAtMost(segmentPauseMs);
+        const admissionPauseMs = tools.admissionPauses.remainingMs(campaign.id);
+        if (admissionPauseMs > 0) waitAtMost(admissionPauseMs);
+      } catch (cause) {
         signal.throwIfAborted();
-        if (paused.has(campaign.id)) {
-          cyclePauseMs ??= failurePauseMs;
-          continue;
-        }
-        try {
-          const step = await takeStep(tools, campaign);
-          if (step === 'advanced') hasAdvanced = true;
-          if (step === 'waits_briefly') cyclePauseMs = segmentPauseMs;
-          const admissionPauseMs = tools.admissionPauses.remainingMs(campaign.id);
-          if (admissionPauseMs > 0)
-            cyclePauseMs = Math.min(cyclePauseMs ?? admissionPauseMs, admissionPauseMs);
-        } catch (cause) {
-          signal.throwIfAborted();
-          pauses.add(campaign.id, failurePauseMs);
-          cyclePauseMs ??= failurePauseMs;
-          tools.log.warn({ err: cause, campaign_id: campaign.id }, 'a campaign could not go on');
-        }
+        if (cause instanceof SliceOverError) throw cause;
+        pauses.add(campaign.id, failurePauseMs);
+        log.warn({ err: cause, campaign_id: campaign.id }, 'a campaign could not go on');
       }
-      hasCycleAdvanced ||= hasAdvanced;
-      const round = { hasAdvanced, hasMore: !isOver || hasCycleAdvanced, pauseMs: cyclePauseMs };
-      if (isOver) {
-        hasCycleAdvanced = false;
-        cyclePauseMs = null;
-      }
-      return round;
-    },
+      cycle.after = campaign.id;
+    }
+    if (campaigns.length === limit) return 'more';
+    cycles.delete(organizationId);
+    return cycle.hasAdvanced ? 'more' : soonerOf(cycle.pauseMs, pauses.soonestMs());
   };
 }

@@ -23,6 +23,7 @@ import { type Clock, now } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { tryLockName } from '../platform/postgres/name-locks.ts';
 import type { Pauses } from '../platform/queue/pauses.ts';
+import { beginSlice, withinSlice } from '../platform/queue/turns.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { CampaignChannel, CampaignChannels, PeopleBudget } from './channel.ts';
 import * as store from './engine-store.ts';
@@ -82,16 +83,24 @@ const firstMembersPerSlice = 2;
 /** Longer than freezing millions of contacts takes. */
 const freezeTimeoutMs = 10 * 60_000;
 
-/** StepResult 1, which may take many seconds; the others wait for it. */
-export async function freezeCampaign(tools: RunningTools, campaign: store.CampaignKey): Promise<StepResult> {
+/**
+ * Step 1, which may take many seconds; the others wait for it. Throws SliceOverError if it takes longer than `sliceMs`: then
+ * nothing of it was done.
+ */
+export async function freezeCampaign(
+  tools: RunningTools,
+  campaign: store.CampaignKey,
+  sliceMs: number | null = null,
+): Promise<StepResult> {
+  const freezing = tools.database.asOrganizations([campaign.organizationId], async (transaction) => {
+    // Locks a name and not the row, so that cancelling the campaign need not wait until all contacts are counted.
+    if (!(await tryLockName(transaction, `freezing of campaign ${campaign.id}`))) return 'waits';
+    const running = await store.findRunning(transaction, campaign);
+    if (running === null || isFrozen(running)) return 'waits';
+    return freeze(tools, transaction, running, { at: now(tools.clock), sliceMs });
+  });
   try {
-    return await tools.database.asOrganizations([campaign.organizationId], async (transaction) => {
-      // Locks a name and not the row, so that cancelling the campaign need not wait until all contacts are counted.
-      if (!(await tryLockName(transaction, `freezing of campaign ${campaign.id}`))) return 'waits';
-      const running = await store.findRunning(transaction, campaign);
-      if (running === null || isFrozen(running)) return 'waits';
-      return await freeze(tools, transaction, running, now(tools.clock));
-    });
+    return await withinSlice(sliceMs, freezing);
   } catch (cause) {
     if (cause instanceof TakenMeanwhileError) return 'waits_briefly';
     throw cause;
@@ -281,7 +290,7 @@ async function freeze(
   tools: RunningTools,
   transaction: Transaction,
   running: store.RunningCampaign,
-  at: Date,
+  { at, sliceMs }: { at: Date; sliceMs: number | null },
 ): Promise<StepResult> {
   const segments = await store.findSegmentState(transaction, running);
   if (segments === 'behind') return 'waits_briefly';
@@ -290,8 +299,10 @@ async function freeze(
     return fail(transaction, running, 'The members of one of its segments could not be computed.', at);
   }
   await store.allowForLargeAudience(transaction, freezeTimeoutMs);
+  const slice = await beginSlice(tools.clock, transaction, sliceMs);
   const part =
     (await freezeFirst(tools, transaction, running)) ?? (await freezeRest(tools, transaction, running));
+  slice.check();
   const moved = await holdUnmoved(transaction, running);
   const audience = moved.audience + part.frozen.audience;
   const contentBytes = await completeCampaignMessage(transaction, running, audience);

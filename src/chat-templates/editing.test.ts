@@ -57,7 +57,7 @@ async function workThrough(nodes = 1): Promise<void> {
   const work = async () => {
     // Ends with the work.
     for (let rounds = 0; rounds < 1_000; rounds += 1)
-      if ((await workOnTemplates(tools(), new AbortController().signal)) !== 'at once') return;
+      if (!(await workOnTemplates(tools(), new AbortController().signal))) return;
     throw new Error('the work has no end');
   };
   await Promise.all(Array.from({ length: nodes }, work));

@@ -10,7 +10,8 @@ import {
 import { sanitiseDiagnostic } from '../channels/diagnostic.ts';
 import { dateOf, now } from '../platform/clock.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
-import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
+import type { ChoreTools, RunningChore } from '../platform/queue/chore.ts';
+import { busyPauseMs, startTurns } from '../platform/queue/turns.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import { loadChatAppAccounts, makeStandInAccount } from './account.ts';
 import { setProblem } from './account-store.ts';
@@ -49,8 +50,10 @@ export type TemplateWorkTools = ChoreTools & { secrets: Secrets; provider: ChatA
 /** Shorter than a call may take, and two nodes would make the same one; longer delays what a dead process had begun. */
 const leaseMs = 5 * 60_000;
 
-/** Organizations that are served at once. More would only hold more connections. */
-const organizationsMax = 10;
+/** How many organizations are looked for at once. */
+const organizationsMax = 100;
+/** Organizations that are served at once: a provider takes a second for a call. More would only hold more connections. */
+const atOnceMax = 10;
 /** Templates that are looked at by one call. */
 const reviewsMax = 100;
 /** Of one organization before others get their turn. */
@@ -59,17 +62,27 @@ const deletionsMax = 20;
 const editsMax = 5;
 
 export function startTemplateWork(tools: TemplateWorkTools): RunningChore {
-  return startChore(tools, {
+  const { database, clock } = tools;
+  let endsAt: readonly (Date | null)[] = [];
+  return startTurns(tools, {
     name: 'chat-app templates',
     topic: 'chat_templates',
-    work: async (signal) => {
-      const endsAt = [
-        await endHolds(tools, { areOfAnother: !tools.provider.needsAccount }),
-        await endPauses(tools),
-      ];
-      const again = await workOnTemplates(tools, signal);
-      return again === 'at once' ? again : earliestOf([again, ...endsAt]);
+    slicesMs: [null],
+    organizationsMax,
+    atOnceMax,
+    find: async (after, limit) => {
+      // Once a round.
+      if (after === null)
+        endsAt = [
+          await endHolds(tools, { areOfAnother: !tools.provider.needsAccount }),
+          await endPauses(tools),
+        ];
+      return work.findDueOrganizations(database, { at: now(clock), after, limit });
     },
+    // Where nothing was done, another node is at it.
+    work: async (organizationId, { signal }) =>
+      (await serveOrganization(tools, organizationId, signal)) ? 'more' : busyPauseMs,
+    findNextAt: async (after) => earliestOf([await work.findNextDueAt(database, after), ...endsAt]),
   });
 }
 
@@ -78,22 +91,14 @@ function earliestOf(instants: readonly (Date | null)[]): Date | null {
   return known.length === 0 ? null : dateOf(Math.min(...known));
 }
 
-/** One round, as a chore does it. */
-export async function workOnTemplates(
-  tools: TemplateWorkTools,
-  signal: AbortSignal,
-): Promise<'at once' | Date | null> {
-  const due = await work.findDueOrganizations(tools.database, {
-    at: now(tools.clock),
-    limit: organizationsMax,
-  });
-  const served = await Promise.allSettled(
+/** A turn of each organization. Returns false if nothing was done. */
+export async function workOnTemplates(tools: TemplateWorkTools, signal: AbortSignal): Promise<boolean> {
+  const wanted = { at: now(tools.clock), after: null, limit: organizationsMax };
+  const due = await work.findDueOrganizations(tools.database, wanted);
+  const served = await Promise.all(
     due.map((organizationId) => serveOrganization(tools, organizationId, signal)),
   );
-  for (const outcome of served) if (outcome.status === 'rejected') throw outcome.reason;
-  // Where nothing was done, another node is at it.
-  const isProgress = served.some((outcome) => outcome.status === 'fulfilled' && outcome.value);
-  return isProgress && !signal.aborted ? 'at once' : work.findNextDueAt(tools.database);
+  return served.includes(true);
 }
 
 /** Returns whether anything was done. */

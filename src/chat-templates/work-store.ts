@@ -1,38 +1,35 @@
 import { dateOf } from '../platform/clock.ts';
-import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
+import { organizationsDue } from '../platform/queue/turns.ts';
 import { lockSubmissions, saveSubmissions } from './account-store.ts';
 import { templateColumns, type TemplateRow } from './store.ts';
 
-/** Of any organization, by the index chat_templates_due. */
+const findDue = statement<{ organization_id: string }>(
+  'chat_templates_find_due',
+  organizationsDue({ table: 'chat_templates', among: 'due_at is not null', due: 'due_at <= $1' }),
+);
+
+/** Those with work that is due, after `after`, in the order of their ids; by the index chat_templates_turns. */
 export async function findDueOrganizations(
   connection: Connection,
-  wanted: { at: Date; limit: number },
+  { at, after, limit }: { at: Date; after: string | null; limit: number },
 ): Promise<string[]> {
-  const rows = await connection.rows(
-    unpreparedStatement<{ organization_id: string }>(
-      `select organization_id
-       from chat_templates
-       where due_at <= $1 and ${isNotDeleted('organization_id')}
-       group by organization_id
-       order by min(due_at)
-       limit $2`,
-    ),
-    [wanted.at, wanted.limit],
-  );
+  const rows = await connection.rows(findDue, [at, after, limit]);
   return rows.map((row) => row.organization_id);
 }
 
-/** Of any organization, by the index chat_templates_due. */
-export async function findNextDueAt(connection: Connection): Promise<Date | null> {
+/** The first instant after this one at which work is due, by the index chat_templates_due. */
+export async function findNextDueAt(connection: Connection, after: Date): Promise<Date | null> {
   const [row] = await connection.rows(
     unpreparedStatement<{ due_at: Date }>(
       `select due_at
        from chat_templates
-       where due_at is not null and ${isNotDeleted('organization_id')}
+       where due_at > $1 and ${isNotDeleted('organization_id')}
        order by due_at
        limit 1`,
     ),
+    [after],
   );
   return row?.due_at ?? null;
 }

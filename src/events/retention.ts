@@ -3,6 +3,7 @@ import { aheadMsMax } from './schema.ts';
 import { type Clock, dateOf } from '../platform/clock.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { dropPartitionsBefore } from '../platform/postgres/partitions.ts';
+import { workInTurns } from '../platform/queue/turns.ts';
 import * as store from './store.ts';
 
 /**
@@ -30,12 +31,22 @@ const defaultOrganizationsMax = 500;
 
 /** Ends early, between two batches, when the signal aborts. May run on any number of nodes at once. */
 export async function deleteOldEvents(tools: RetentionTools, signal: AbortSignal): Promise<void> {
-  const { database, clock, organizationsMax = defaultOrganizationsMax } = tools;
+  const { database, clock } = tools;
   const startedMs = clock.nowMs() - behindMs;
   const longestMs = await findLongestEventsKeptMs(database);
   // Months are those of the arrival, and an event may arrive a little before it happens.
   if (longestMs !== null)
     await dropPartitionsBefore(database, ['events'], dateOf(startedMs - longestMs - aheadMsMax));
+  await workInTurns(listOldEvents(tools, startedMs), (old) => deleteBatch(tools, old), signal);
+}
+
+/** What an organization has of them; `numbers` are those of the kinds of events that are not done yet. */
+type OldEvents = store.OldEvents & { numbers: number[] | null };
+
+async function* listOldEvents(
+  { database, organizationsMax = defaultOrganizationsMax }: RetentionTools,
+  startedMs: number,
+): AsyncGenerator<OldEvents> {
   let after: string | null = null;
   // Ends at the last organization, of which each page is one of larger ids.
   for (;;) {
@@ -43,36 +54,26 @@ export async function deleteOldEvents(tools: RetentionTools, signal: AbortSignal
       after,
       limit: organizationsMax,
     });
-    for (const { organizationId, keptMs } of page) {
-      await deleteEventsBefore(tools, { organizationId, before: dateOf(startedMs - keptMs) }, signal);
-      if (signal.aborted) return;
-    }
+    for (const { organizationId, keptMs } of page)
+      yield { organizationId, before: dateOf(startedMs - keptMs), numbers: null };
     after = page.at(-1)?.organizationId ?? null;
     if (page.length < organizationsMax) return;
   }
 }
 
-async function deleteEventsBefore(
+/** Of one kind of events, or after all kinds what is noted of imports. Returns whether there may be more. */
+async function deleteBatch(
   { database, batchMax = defaultBatchMax }: RetentionTools,
-  old: store.OldEvents,
-  signal: AbortSignal,
-): Promise<void> {
-  const { organizationId } = old;
-  const asOrganization = <Result>(work: Parameters<typeof database.asOrganizations<Result>>[1]) =>
-    database.asOrganizations([organizationId], work);
-  const numbers = await asOrganization((transaction) => store.listNumbers(transaction, organizationId));
-  for (const eventNumber of numbers) {
-    let deleted: number;
-    do {
-      if (signal.aborted) return;
-      deleted = await asOrganization((transaction) =>
-        store.deleteEventsBefore(transaction, { ...old, eventNumber }, batchMax),
-      );
-    } while (deleted === batchMax);
-  }
-  let forgotten: number;
-  do {
-    if (signal.aborted) return;
-    forgotten = await asOrganization((transaction) => store.forgetImportsBefore(transaction, old, batchMax));
-  } while (forgotten === batchMax);
+  old: OldEvents,
+): Promise<boolean> {
+  return database.asOrganizations([old.organizationId], async (transaction) => {
+    const numbers = old.numbers ?? (await store.listNumbers(transaction, old.organizationId));
+    const [eventNumber] = numbers;
+    old.numbers = numbers;
+    if (eventNumber === undefined)
+      return (await store.forgetImportsBefore(transaction, old, batchMax)) === batchMax;
+    const deleted = await store.deleteEventsBefore(transaction, { ...old, eventNumber }, batchMax);
+    if (deleted < batchMax) old.numbers = numbers.slice(1);
+    return true;
+  });
 }

@@ -3,6 +3,7 @@ import type { Clock } from '../platform/clock.ts';
 import { lowestIdAt } from '../platform/ids.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { dropPartitionsBefore } from '../platform/postgres/partitions.ts';
+import { workInTurns } from '../platform/queue/turns.ts';
 import { forgetMessagesWithin } from '../sandbox/sandbox.ts';
 import { type KeptDays, keptSince, limitKept } from './kept.ts';
 import * as store from './retention-store.ts';
@@ -17,7 +18,8 @@ import * as store from './retention-store.ts';
  * recipients.
  *
  * **An organization that keeps its messages for less time** sees them no more (kept.ts), and its rows go with their partition.
- * Only what its messages say is deleted before, in batches: it takes most of the disk, and is what must not be there any more.
+ * Only what its messages say is deleted before: it takes most of the disk, and is what must not be there any more. That is done
+ * in batches, of which each organization has one in its turn.
  */
 export type RetentionTools = {
   database: Database;
@@ -64,7 +66,22 @@ async function deleteContentsOfShorterPlans(
   nowMs: number,
   signal: AbortSignal,
 ): Promise<void> {
-  const { database, installed, organizationsMax = defaultOrganizationsMax } = tools;
+  const { database, batchMax = defaultBatchMax } = tools;
+  // Ends at the last old content: each batch of an organization begins where the one before it has ended.
+  const deleteBatch = async (old: store.OldContents) => {
+    const { seen, last } = await database.asOrganizations([old.organizationId], (transaction) =>
+      store.deleteContentsBefore(transaction, old, batchMax),
+    );
+    old.after = last;
+    return seen === batchMax;
+  };
+  await workInTurns(listShorterPlans(tools, nowMs), deleteBatch, signal);
+}
+
+async function* listShorterPlans(
+  { database, installed, organizationsMax = defaultOrganizationsMax }: RetentionTools,
+  nowMs: number,
+): AsyncGenerator<store.OldContents> {
   let after: string | null = null;
   // Ends at the last organization, of which each page is one of larger ids.
   for (;;) {
@@ -73,31 +90,12 @@ async function deleteContentsOfShorterPlans(
       limit: organizationsMax,
     });
     for (const { organizationId, ...plan } of page) {
-      if (signal.aborted) return;
       const { content } = limitKept(installed, plan);
       // What the installation keeps no longer goes with the partition.
       if (content === null || content === limitKept(installed, installed).content) continue;
-      const before = lowestIdAt(keptSince(nowMs, content).getTime());
-      await deleteContentsBefore(tools, { organizationId, before }, signal);
+      yield { organizationId, before: lowestIdAt(keptSince(nowMs, content).getTime()), after: null };
     }
     after = page.at(-1)?.organizationId ?? null;
     if (page.length < organizationsMax) return;
-  }
-}
-
-async function deleteContentsBefore(
-  { database, batchMax = defaultBatchMax }: RetentionTools,
-  { organizationId, before }: { organizationId: string; before: string },
-  signal: AbortSignal,
-): Promise<void> {
-  let after: string | null = null;
-  // Ends at the last old content: each batch begins where the one before it has ended.
-  while (!signal.aborted) {
-    const { seen, last }: { seen: number; last: string | null } = await database.asOrganizations(
-      [organizationId],
-      (transaction) => store.deleteContentsBefore(transaction, { organizationId, before, after }, batchMax),
-    );
-    if (seen < batchMax) return;
-    after = last;
   }
 }

@@ -33,8 +33,12 @@ const rateWindowMaxAgeMs = 10 * 60_000;
 /** `signal`: the process stops, and what takes long should end early. */
 type HousekeepingStep = { name: string; run: (signal: AbortSignal) => Promise<void> };
 
-/** Chores that a user may be waiting for come first. */
-function stepsOf({ database, clock, config }: HousekeepingTools): readonly HousekeepingStep[] {
+/** Chores that a user may be waiting for come first. How each of them serves organizations is a test's total map. */
+export function housekeepingSteps({
+  database,
+  clock,
+  config,
+}: HousekeepingTools): readonly HousekeepingStep[] {
   const before = (ageMs: number) => dateOf(clock.nowMs() - ageMs);
   return [
     { name: 'partitions', run: () => createPartitions(database, now(clock), config.partitionSize) },
@@ -71,7 +75,7 @@ export function startHousekeeping(tools: HousekeepingTools): { stop: () => Promi
   let cancel = clock.after(firstRunMs, begin);
 
   async function runSteps() {
-    for (const { name, run } of stepsOf(tools)) {
+    for (const { name, run } of housekeepingSteps(tools)) {
       if (stopping.signal.aborted) return;
       try {
         await run(stopping.signal);

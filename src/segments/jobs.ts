@@ -1,5 +1,5 @@
 import { now } from '../platform/clock.ts';
-import { startTurns } from '../platform/queue/turns.ts';
+import { busyPauseMs, startTurns } from '../platform/queue/turns.ts';
 import { computeNext, followChanges, type MembershipTools } from './membership.ts';
 import * as store from './store.ts';
 import { lookAtWindows } from './windows.ts';
@@ -13,8 +13,6 @@ export type SegmentUpkeepTools = MembershipTools & {
 
 /** How many organizations are looked for at once. */
 const defaultOrganizationsMax = 100;
-/** Pause if other nodes are working on all organizations that have work: some may be left when they finish. */
-const busyPauseMs = 1_000;
 
 /**
  * How long a piece may take at each place. With a shorter first one, more is begun in vain; with a longer one, all others
@@ -44,7 +42,7 @@ export function startSegmentUpkeep(tools: SegmentUpkeepTools): { stop: () => Pro
         (await followChanges(tools, organizationId, sliceMs))
           ? 'more'
           : busyPauseMs,
-      findNextAt: () => store.findNextDueAt(database, 'windows_due_at'),
+      findNextAt: (after) => store.findNextDueAt(database, 'windows_due_at', after),
     }),
     startTurns(tools, {
       name: 'computing segments',
@@ -55,7 +53,7 @@ export function startSegmentUpkeep(tools: SegmentUpkeepTools): { stop: () => Pro
         store.findDueOrganizations(database, 'compute_at', { at: now(clock), after, limit }),
       work: async (organizationId, { signal, sliceMs }) =>
         (await computeNext(tools, organizationId, signal, sliceMs)) ? 'more' : busyPauseMs,
-      findNextAt: () => store.findNextDueAt(database, 'compute_at'),
+      findNextAt: (after) => store.findNextDueAt(database, 'compute_at', after),
     }),
   ];
   return {

@@ -1,4 +1,5 @@
 import { toSearchKey } from '../platform/characters.ts';
+import { dateOf } from '../platform/clock.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
@@ -214,7 +215,7 @@ export async function findLaggingSince(connection: Connection, at: Date): Promis
       ),
       [laggingOrganizationsMax],
     ),
-    findNextDueAt(connection, 'compute_at'),
+    findNextDueAt(connection, 'compute_at', dateOf(0)),
   ]);
   const instants = [...changes.map(({ id }) => instantOfId(id)), ...(due !== null && due <= at ? [due] : [])];
   return instants.reduce<Date | null>(
@@ -253,15 +254,21 @@ export async function findDueOrganizations(
   return rows.map(({ organization_id }) => organization_id);
 }
 
-export async function findNextDueAt(connection: Connection, column: DueColumn): Promise<Date | null> {
+/** The first instant after this one at which a segment is due, by the same indexes. */
+export async function findNextDueAt(
+  connection: Connection,
+  column: DueColumn,
+  after: Date,
+): Promise<Date | null> {
   const [row] = await connection.rows(
     unpreparedStatement<{ due_at: Date }>(
       `select ${column} as due_at
        from segments
-       where ${column} is not null and ${isNotDeleted('organization_id')}
+       where ${column} > $1 and ${isNotDeleted('organization_id')}
        order by ${column}
        limit 1`,
     ),
+    [after],
   );
   return row?.due_at ?? null;
 }

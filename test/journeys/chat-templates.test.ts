@@ -76,7 +76,7 @@ async function workThrough(): Promise<void> {
   const tools = { ...server.installation, provider: reviewer };
   // Ends with the work.
   for (let rounds = 0; rounds < 100; rounds += 1)
-    if ((await workOnTemplates(tools, new AbortController().signal)) !== 'at once') return;
+    if (!(await workOnTemplates(tools, new AbortController().signal))) return;
 }
 
 const sentNow = { status: 'approved', sendable: true, sendable_reason: null };

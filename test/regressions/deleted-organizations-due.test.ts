@@ -3,7 +3,7 @@
  * asked: each chore would find them overdue, and look again ten times a second until the deletion goes on.
  */
 import { expect, test } from 'vitest';
-import { findFirstDeletedAt } from '../../src/audience/property-store.ts';
+import { findNextDeletedAt } from '../../src/audience/property-store.ts';
 import { findNextErasureAt } from '../../src/audience/erasure-store.ts';
 import { findNextScheduledAt } from '../../src/campaigns/engine-store.ts';
 import { findNextDueAt as findNextTemplateAt } from '../../src/chat-templates/work-store.ts';
@@ -24,28 +24,31 @@ useTestDatabase({}, (opened) => {
 const run = (text: string, values: readonly unknown[] = []) =>
   database.rows(unpreparedStatement(text), values);
 
+/** Before all that is due. */
+const begin = new Date(0);
+
 /** The tables that are looked at, the column that says when, and what else a row needs to be seen. */
 const lookUps: Record<string, { column: string; more?: string; find: () => Promise<Date | null> }> = {
-  'segments compute_at': { column: 'compute_at', find: () => findNextDueAt(database, 'compute_at') },
+  'segments compute_at': { column: 'compute_at', find: () => findNextDueAt(database, 'compute_at', begin) },
   'segments windows_due_at': {
     column: 'windows_due_at',
-    find: () => findNextDueAt(database, 'windows_due_at'),
+    find: () => findNextDueAt(database, 'windows_due_at', begin),
   },
   domains: { column: 'next_check_at', find: () => findNextCheckAt(database) },
   pending_conversions: { column: 'due_at', find: () => findNextConversionAt(database) },
   chat_app_events: { column: 'due_at', find: () => findNextChatAppEventAt(database) },
-  chat_templates: { column: 'due_at', find: () => findNextTemplateAt(database) },
-  erasures: { column: 'due_at', find: () => findNextErasureAt(database) },
-  contact_erasures: { column: 'due_at', find: () => findNextErasureAt(database) },
+  chat_templates: { column: 'due_at', find: () => findNextTemplateAt(database, begin) },
+  erasures: { column: 'due_at', find: () => findNextErasureAt(database, begin) },
+  contact_erasures: { column: 'due_at', find: () => findNextErasureAt(database, begin) },
   campaigns: {
     column: 'scheduled_at',
     more: `, status = 'scheduled', deleted_at = null`,
-    find: () => findNextScheduledAt(database),
+    find: () => findNextScheduledAt(database, begin),
   },
   contact_properties: {
     column: 'deleted_at',
     more: ', forgotten_at = null',
-    find: () => findFirstDeletedAt(database, []),
+    find: () => findNextDeletedAt(database, begin),
   },
   provider_events: {
     column: 'due_at',

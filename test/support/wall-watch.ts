@@ -37,11 +37,12 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select compute_at as due_at from segments': whoHasWork,
   'select windows_due_at as due_at from segments': whoHasWork,
   campaigns_select_under_way: whoHasWork,
-  "select organization_id, id from campaigns where status = 'scheduled'": whoHasWork,
+  campaigns_select_due: whoHasWork,
+  campaigns_find_due: whoHasWork,
+  campaigns_find_under_way: whoHasWork,
   'select scheduled_at as next_at from campaigns': whoHasWork,
-  'select organization_id, id, deleted_at from contact_sets where deleted_at is not null': whoHasWork,
-  'select organization_id, id, number, forgotten_until, deleted_at from contact_properties where deleted_at <= $1':
-    whoHasWork,
+  contact_sets_find_deleted: whoHasWork,
+  contact_properties_find_deleted: whoHasWork,
   'select deleted_at from contact_properties': whoHasWork,
   erasures_find_due: whoHasWork,
   contact_erasures_find_due: whoHasWork,
@@ -60,7 +61,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
     'Whether a partition may go, which has messages of all.',
   'select from recipient_changes where message_id < $2':
     'Whether a partition may go, which has messages of all.',
-  'select organization_id from chat_templates where due_at': whoHasWork,
+  chat_templates_find_due: whoHasWork,
   'select due_at from chat_templates where due_at': whoHasWork,
   'with ended as ( select organization_id from chat_app_accounts':
     'Ends what holds campaigns, of all at once.',

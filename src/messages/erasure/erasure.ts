@@ -21,7 +21,7 @@ import type { Transaction } from '../../platform/postgres/database.ts';
 import { continueByIndex } from '../../platform/postgres/lookup.ts';
 import type { ChoreTools } from '../../platform/queue/chore.ts';
 import { pauseAfterFailureMs } from '../../platform/queue/pauses.ts';
-import { startTurns } from '../../platform/queue/turns.ts';
+import { busyPauseMs, startTurns } from '../../platform/queue/turns.ts';
 import { forgetCopies, forgetMessages } from '../../sandbox/sandbox.ts';
 import * as store from './store.ts';
 import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
@@ -63,8 +63,8 @@ export function startErasing(tools: ErasureTools): { stop: () => Promise<void> }
     organizationsMax,
     find: (after, limit) => findErasingOrganizations(database, { at: now(clock), after, limit }),
     work: async (organizationId) =>
-      (await eraseNextOf(tools, { organizationId, at: now(clock) })) ? 'more' : null,
-    findNextAt: () => findNextErasureAt(database),
+      (await eraseNextOf(tools, { organizationId, at: now(clock) })) ? 'more' : busyPauseMs,
+    findNextAt: (after) => findNextErasureAt(database, after),
   });
 }
 

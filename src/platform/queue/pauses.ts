@@ -6,6 +6,8 @@ export type Pauses = {
   /** 0 for one that is not paused. */
   remainingMs: (id: string) => number;
   list: () => string[];
+  /** How long until the first pause is over; null without any. */
+  soonestMs: () => number | null;
 };
 
 export function createPauses(clock: Clock): Pauses {
@@ -25,6 +27,12 @@ export function createPauses(clock: Clock): Pauses {
     list: () => {
       dropOver();
       return [...ends.keys()];
+    },
+    soonestMs: () => {
+      dropOver();
+      let firstMs: number | null = null;
+      for (const endMs of ends.values()) firstMs = firstMs === null ? endMs : Math.min(firstMs, endMs);
+      return firstMs && firstMs - clock.monotonicMs();
     },
   };
 }

@@ -1,4 +1,4 @@
-import { type Clock, dateOf } from '../clock.ts';
+import { type Clock, dateOf, now } from '../clock.ts';
 import { isStatementTimeout, type Transaction } from '../postgres/database.ts';
 import { isNotDeleted } from '../postgres/deleted-organizations.ts';
 import { type ChoreName, type ChoreTools, type RunningChore, startChoreInPlaces } from './chore.ts';
@@ -16,7 +16,7 @@ import type { WakeTopic } from './wake.ts';
  * long a piece may take there. An organization comes to the first place; if its piece takes longer, the piece is given up,
  * and is begun anew at the next place, to which its organization keeps coming until its pieces are short again. The last
  * place has no slice. So an organization has one place at most; those with long pieces wait for each other alone; and what
- * is wasted on a piece is less than the slices that it has passed.
+ * is wasted on a piece is less than the slices that it has passed, and all others wait for no more than a slice in each round.
  *
  * All of this is said of one process. Others take turns of their own: a piece that two of them must not do at once takes a
  * lock, and is nobody's turn while it is held.
@@ -29,12 +29,17 @@ export type Turns = {
   slicesMs: readonly (number | null)[];
   /** How many organizations `find` returns at most. */
   organizationsMax: number;
+  /** How many have their turns at once at a place, where turns are spent on waiting for others. One if left out. */
+  atOnceMax?: number;
   /** Organizations with work, after the one given, in the order of their ids. */
   find: (after: string | null, limit: number) => Promise<string[]>;
   /** Does a bounded piece of an organization's work. Throws SliceOverError if it takes longer than its slice. */
   work: (organizationId: string, turn: Turn) => Promise<TurnResult>;
-  /** When the next work is due of which there is no notification. Left out where the turns say so. */
-  findNextAt?: () => Promise<Date | null>;
+  /**
+   * When the next work is due, after this instant, of which there is no notification. What was due before has had its turn,
+   * which has said when to look again. Left out where all work is notified.
+   */
+  findNextAt?: (after: Date) => Promise<Date | null>;
 };
 
 export type Turn = {
@@ -44,10 +49,17 @@ export type Turn = {
 };
 
 /**
- * `more`: something was done, and there may be more. Else nothing could be done now: after how many milliseconds to look
- * again at the latest; null where only a notification will say so.
+ * `more`: something was done, and there may be more. Else nothing can be done now: after how many milliseconds to look
+ * again at the latest; null where only a notification will say so. So a piece that failed is `more` only where it is put
+ * off: otherwise it would be tried again at once.
  */
 export type TurnResult = 'more' | number | null;
+
+/** What comes of a turn in which two things were looked after. */
+export function soonerOf(first: TurnResult, second: TurnResult): TurnResult {
+  if (first === 'more' || second === 'more') return 'more';
+  return first === null || second === null ? (first ?? second) : Math.min(first, second);
+}
 
 /** A piece took longer than its slice. Nothing of it was done. */
 export class SliceOverError extends Error {
@@ -82,19 +94,57 @@ export async function withinSlice<Result>(sliceMs: number | null, work: Promise<
   }
 }
 
+/** Of more failures than these the cause is no single item, but the database. */
+const failuresMax = 10;
+
+/**
+ * Works on each of these in turns, a piece at a time, until `work` says of none that there is more: those with a great deal to
+ * do come round again after all others. Ends early when the signal aborts. One that fails is left out from then on, and keeps
+ * no other from its turn; at the end an AggregateError says what has failed. Items are kept in memory: for what is done once
+ * in a while, and waited for.
+ */
+export async function workInTurns<Item>(
+  items: AsyncIterable<Item>,
+  work: (item: Item) => Promise<boolean>,
+  signal: AbortSignal,
+): Promise<void> {
+  const failures: unknown[] = [];
+  let round: AsyncIterable<Item> | Item[] = items;
+  // Ends when nothing is left: each piece makes what is left of an item smaller.
+  do {
+    const left: Item[] = [];
+    for await (const item of round) {
+      if (signal.aborted || failures.length === failuresMax) break;
+      try {
+        if (await work(item)) left.push(item);
+      } catch (cause) {
+        failures.push(cause);
+      }
+    }
+    round = left;
+  } while (round.length > 0 && !signal.aborted && failures.length < failuresMax);
+  if (failures.length > 0) throw new AggregateError(failures, 'not all of it could be worked on');
+}
+
 /** An organization whose work failed is skipped for this time, so that it does not delay the others. */
 const failurePauseMs = 10_000;
 /** While all that is due is another place's, or another node's, some of it may be left when they are done. */
-const busyPauseMs = 1_000;
+export const busyPauseMs = 1_000;
 /** Organizations whose pieces are long. Of more, those known longest are forgotten, and begin at the first place again. */
 const longMax = 10_000;
 /** A piece that takes less than this part of the slice of the place before is short again. */
 const shortPart = 0.5;
+/**
+ * So many short pieces may come before the one that was given up. With none, that one would be begun at the first place
+ * again after each of them, and never be done as long as there are others; with more, an organization stays with those that
+ * have long pieces although it has none any more.
+ */
+const shortPiecesMax = 10;
 
 /** Takes turns until it is stopped. May run on any number of nodes. */
 export function startTurns(tools: ChoreTools, turns: Turns): RunningChore {
-  /** At which place organizations go on, other than the first. */
-  const placeOf = new Map<string, number>();
+  /** At which place organizations go on, other than the first, and how many short pieces may still come before a long one. */
+  const placeOf = new Map<string, { place: number; shortPiecesLeft: number }>();
   /** Whether an organization has its turn at this moment. It stays that until the turn is over, whatever its next place. */
   const underWay = new Set<string>();
   const chore = startChoreInPlaces(tools, {
@@ -108,6 +158,7 @@ export function startTurns(tools: ChoreTools, turns: Turns): RunningChore {
   function createRound(sliceMs: number | null, place: number) {
     const paused = createPauses(tools.clock);
     let after: string | null = null;
+    let beganAt = now(tools.clock);
     let isMore = false;
     let pauseMs: number | null = null;
     const waitAtMost = (ms: number | null) => {
@@ -118,7 +169,7 @@ export function startTurns(tools: ChoreTools, turns: Turns): RunningChore {
         waitAtMost(Math.min(paused.remainingMs(organizationId), busyPauseMs));
         return;
       }
-      if (underWay.has(organizationId) || (placeOf.get(organizationId) ?? 0) !== place) {
+      if (underWay.has(organizationId) || (placeOf.get(organizationId)?.place ?? 0) !== place) {
         waitAtMost(busyPauseMs);
         return;
       }
@@ -128,11 +179,9 @@ export function startTurns(tools: ChoreTools, turns: Turns): RunningChore {
         const result = await turns.work(organizationId, { signal, sliceMs });
         if (result === 'more') isMore = true;
         else waitAtMost(result);
-        const shorterMs = turns.slicesMs[place - 1] ?? 0;
-        if (result === 'more' && tools.clock.monotonicMs() - startedMs < shorterMs * shortPart)
-          moveTo(organizationId, place - 1);
+        if (result === 'more') noteDuration(organizationId, tools.clock.monotonicMs() - startedMs);
       } catch (cause) {
-        signal.throwIfAborted();
+        if (signal.aborted) return;
         if (cause instanceof SliceOverError) {
           moveTo(organizationId, place + 1);
           return;
@@ -146,25 +195,42 @@ export function startTurns(tools: ChoreTools, turns: Turns): RunningChore {
     };
     return async (signal: AbortSignal): Promise<'at once' | Date | null> => {
       // Whoever comes to another place wakes it.
-      if (place > 0 && ![...placeOf.values()].includes(place)) {
+      if (place > 0 && ![...placeOf.values()].some((known) => known.place === place)) {
         after = null;
         return null;
       }
-      const ids = await turns.find(after, turns.organizationsMax);
       // Counts over the whole round: there may be more organizations than one query returns.
       if (after === null) {
+        beganAt = now(tools.clock);
         isMore = false;
         pauseMs = null;
       }
+      const ids = await turns.find(after, turns.organizationsMax);
       after = ids.length === turns.organizationsMax ? (ids.at(-1) ?? null) : null;
-      for (const organizationId of ids) {
-        signal.throwIfAborted();
-        await take(organizationId, signal);
-      }
+      const queue = ids.values();
+      const takeNext = async () => {
+        for (const organizationId of queue) {
+          if (signal.aborted) return;
+          await take(organizationId, signal);
+        }
+      };
+      await Promise.all(Array.from({ length: turns.atOnceMax ?? 1 }, takeNext));
+      signal.throwIfAborted();
       if (isMore || after !== null) return 'at once';
-      if (pauseMs !== null) return dateOf(tools.clock.nowMs() + pauseMs);
-      return (await turns.findNextAt?.()) ?? null;
+      const nextAt = (await turns.findNextAt?.(beganAt)) ?? null;
+      if (pauseMs === null) return nextAt;
+      const againAt = dateOf(tools.clock.nowMs() + pauseMs);
+      return nextAt !== null && nextAt < againAt ? nextAt : againAt;
     };
+  }
+
+  /** Of a piece that was done. */
+  function noteDuration(organizationId: string, tookMs: number): void {
+    const known = placeOf.get(organizationId);
+    if (known === undefined) return;
+    const isShort = tookMs < (turns.slicesMs[known.place - 1] ?? 0) * shortPart;
+    if (isShort && known.shortPiecesLeft === 0) moveTo(organizationId, known.place - 1);
+    else known.shortPiecesLeft = isShort ? known.shortPiecesLeft - 1 : 0;
   }
 
   function moveTo(organizationId: string, place: number): void {
@@ -176,7 +242,7 @@ export function startTurns(tools: ChoreTools, turns: Turns): RunningChore {
         break;
       }
     }
-    placeOf.set(organizationId, place);
+    placeOf.set(organizationId, { place, shortPiecesLeft: shortPiecesMax });
     chore.wake();
   }
 }
@@ -257,7 +323,9 @@ export function dueInTurns({
 
 /**
  * SQL that lists organizations with rows that are due, in the order of their ids: those after the parameter `$2`, if that is
- * not null, and `$3` of them at most. A loose scan over an index that begins with the columns of `among` and `of`.
+ * not null, and `$3` of them at most. A loose scan over an index that begins with the columns of `among` and `of`. By a
+ * lateral join, since any other may go through the organizations in another order, and the next page would begin after the
+ * last of this one.
  */
 export function organizationsDue({
   table,
@@ -285,9 +353,15 @@ export function organizationsDue({
          limit 1
        ) next
      )
-     select organization_id
-     from active
-     where ${isNotDeleted('active.organization_id')}
-       and exists (select from ${table} t where t.organization_id = active.organization_id and ${among} and ${due})
-     limit $3`;
+     select found.organization_id
+     from (
+       select active.organization_id
+       from active
+       cross join lateral (
+         select from ${table} t where t.organization_id = active.organization_id and ${among} and ${due} limit 1
+       ) one
+       where ${isNotDeleted('active.organization_id')}
+       limit $3
+     ) found
+     order by found.organization_id`;
 }

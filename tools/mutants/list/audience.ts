@@ -116,8 +116,8 @@ export const audience: readonly Mutant[] = [
   },
   {
     file: 'src/audience/jobs.ts',
-    from: "if (hadMembers || hadValues) return 'at once';",
-    to: "if (hadMembers) return 'at once';",
+    from: "return hadMembers || hadValues ? 'more' : null;",
+    to: "return hadMembers ? 'more' : null;",
     tests: ['src/audience/jobs.test.ts'],
     named: 'five members and nine values',
     harm: 'values of deleted properties stand in the contacts beyond the first five thousand for a long time',

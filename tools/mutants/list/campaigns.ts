@@ -129,23 +129,38 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/jobs.ts',
-    from: '        if (paused.has(campaign.id)) {',
-    to: '        if (paused.size < 0) {',
+    from: 'part, after: cycle.after, exceptIds: pauses.list(), limit }',
+    to: 'part, after: cycle.after, exceptIds: [], limit }',
     tests: ['src/campaigns/jobs.test.ts'],
     named: 'a campaign that fails keeps no other',
     harm: 'a campaign that fails is tried again without a pause',
   },
   {
     file: 'src/campaigns/jobs.ts',
-    from: "          pauses.add(campaign.id, failurePauseMs);\n          cyclePauseMs ??= failurePauseMs;\n          tools.log.warn({ err: cause, campaign_id: campaign.id }, 'a campaign could not go on');",
-    to: '          throw cause;',
+    from: "        log.warn({ err: cause, campaign_id: campaign.id }, 'a campaign could not go on');",
+    to: '        throw cause;',
     tests: ['src/campaigns/jobs.test.ts'],
     named: 'a campaign that fails keeps no other',
     harm: 'a campaign that fails keeps all others from going on',
   },
   {
     file: 'src/campaigns/jobs.ts',
-    from: 'if (round.hasAdvanced) tools.onFrozen();',
+    from: 'campaignsMax: 1,',
+    to: 'campaignsMax: 100,',
+    tests: ['test/regressions/turns-of-chores.test.ts'],
+    harm: 'campaigns wait until all audiences of another organization are frozen',
+  },
+  {
+    file: 'src/campaigns/jobs.ts',
+    from: '        if (cause instanceof SliceOverError) throw cause;\n',
+    to: '',
+    tests: ['test/regressions/turns-of-chores.test.ts'],
+    named: 'whose audience cannot be frozen within a slice',
+    harm: 'an audience that takes longer than a slice is never frozen',
+  },
+  {
+    file: 'src/campaigns/jobs.ts',
+    from: "if (step === 'advanced') tools.onFrozen();",
     to: '',
     tests: ['test/journeys/campaign-sending.test.ts'],
     named: 'a campaign reaches everybody on its list, each with their own name, and counts them',
@@ -383,42 +398,24 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/jobs.ts',
-    from: 'hasMore: !isOver || hasCycleAdvanced, pauseMs',
-    to: 'hasMore: hasCycleAdvanced, pauseMs',
+    from: "    if (campaigns.length === limit) return 'more';\n",
+    to: '',
     tests: ['src/campaigns/jobs.test.ts'],
     named: 'a round that shows two campaigns comes to those after four that wait',
-    harm: 'of more than fifty campaigns the last ones wait for news',
+    harm: 'of more than ten campaigns of an organization the last ones are never advanced',
   },
   {
     file: 'src/campaigns/jobs.ts',
-    from: `const isOver = campaigns.length < tools.campaignsMax;
-      after = isOver ? first : (campaigns.at(-1) ?? first);`,
-    to: `const isOver = true;
-      after = first;`,
-    tests: ['src/campaigns/jobs.test.ts'],
-    named: 'a round that shows two campaigns comes to those after four that wait',
-    harm: 'of more than fifty campaigns the last ones are never advanced',
-  },
-  {
-    file: 'src/campaigns/jobs.ts',
-    from: `const isOver = campaigns.length < limit;
-      after = isOver ? first : (campaigns.at(-1) ?? first);`,
-    to: `const isOver = true;
-      after = first;`,
+    from: "return campaigns.length === limit ? 'more' : pauses.soonestMs();",
+    to: 'return pauses.soonestMs();',
     tests: ['src/campaigns/jobs.test.ts'],
     named: 'a look that shows two campaigns comes to those after four whose time has come',
-    harm: "fifty scheduled campaigns that cannot be queued keep everybody's from being sent",
+    harm: 'ten scheduled campaigns that cannot be queued keep all others of their organization from being sent',
   },
   {
     file: 'src/campaigns/jobs.ts',
-    from: `          if (await queueDueCampaign(tools, campaign)) hasQueued = true;
-          // Another node has it.
-          else pauses.add(campaign.id, failurePauseMs);
-        } catch (cause) {
-          pauses.add(campaign.id, failurePauseMs);`,
-    to: `          if (await queueDueCampaign(tools, campaign)) hasQueued = true;
-        } catch (cause) {
-          hasQueued = true;`,
+    from: 'at: now(clock), exceptIds: pauses.list(), limit }',
+    to: 'at: now(clock), exceptIds: [], limit }',
     tests: ['src/campaigns/jobs.test.ts'],
     named: 'a look that shows two campaigns comes to those after four whose time has come',
     harm: 'a campaign that cannot be queued is tried without a pause',

@@ -75,8 +75,8 @@ export const chatAppHolds: readonly Mutant[] = [
   },
   {
     file: 'src/chat-templates/jobs.ts',
-    from: 'earliestOf([again, ...endsAt])',
-    to: 'again',
+    from: 'earliestOf([await work.findNextDueAt(database, after), ...endsAt])',
+    to: 'work.findNextDueAt(database, after)',
     tests: holding,
     named: 'campaigns hear of the end',
     harm: 'campaigns go on up to a minute after the hour that complaints have held them for',

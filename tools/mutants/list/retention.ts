@@ -55,8 +55,8 @@ export const retention: readonly Mutant[] = [
   },
   {
     file: 'src/messages/retention.ts',
-    from: '    after = last;\n  }',
-    to: '    after = null;\n    if (last === null) return;\n  }',
+    from: '    old.after = last;\n',
+    to: '    if (last === null) return false;\n',
     tests: ['src/messages/retention.test.ts'],
     harm: 'contents that must stay for now keep the others from being deleted',
   },

@@ -116,8 +116,8 @@ export const segments: readonly Mutant[] = [
   },
   {
     file: 'src/platform/queue/turns.ts',
-    from: 'if (pauseMs !== null) return dateOf(tools.clock.nowMs() + pauseMs);',
-    to: "if (pauseMs !== null) return 'at once';",
+    from: 'const againAt = dateOf(tools.clock.nowMs() + pauseMs);',
+    to: "const againAt = 'at once';",
     tests: ['src/segments/jobs.test.ts'],
     named:
       'a look that shows two organizations comes to the one after four whose segments cannot be computed',
