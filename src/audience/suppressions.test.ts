@@ -6,8 +6,11 @@ import { type Database, unpreparedStatement } from '../platform/postgres/databas
 import { createSecrets } from '../platform/secrets.ts';
 import {
   addSuppressions,
+  type AddressOnChannel,
+  findOptOuts,
   findSuppressed,
   eraseSuppressedAddresses,
+  liftUnreachable,
   noteGrants,
   readGrant,
   readSuppression,
@@ -97,6 +100,51 @@ test.each<[string, SuppressionReason[], SuppressionReason, number, number | null
     optedOutAt: optedOut === null ? null : after(optedOut),
   });
   expect(await findSuppressed(database, tools, 'email', [address])).toEqual(new Map([[0, kind]]));
+});
+
+test('an address that was reached is unreachable no more, and everything else that is known of it stays', async () => {
+  const cases: [SuppressionReason[], SuppressionReason | null][] = [
+    [['unreachable'], null],
+    [['unreachable', 'unsubscribe'], 'unsubscribe'],
+    [['complaint'], 'complaint'],
+    [['complaint', 'unsubscribe'], 'complaint'],
+    [['unsubscribe'], 'unsubscribe'],
+  ];
+  const addresses = cases.map(([reasons]) => ({
+    organizationId: own,
+    address: `reached-${reasons.join('-')}@example.com`,
+  }));
+  const elsewhere = { organizationId: other, address: addresses[0]!.address };
+  await addSuppressions(database, tools, 'email', [{ ...elsewhere, reason: 'unreachable' }]);
+  for (const [index, [reasons]] of cases.entries()) {
+    const address = addresses[index]!;
+    await addSuppressions(database, tools, 'sms', [{ ...address, reason: 'unreachable' }]);
+    for (const reason of reasons) await addSuppressions(database, tools, 'email', [{ ...address, reason }]);
+  }
+  await liftUnreachable(database, tools, 'email', addresses);
+  for (const [index, [, left]] of cases.entries()) {
+    const address = addresses[index]!;
+    expect((await readSuppression(database, tools, 'email', address))?.reason ?? null).toBe(left);
+    expect((await readSuppression(database, tools, 'sms', address))?.reason).toBe('unreachable');
+  }
+  expect((await readSuppression(database, tools, 'email', elsewhere))?.reason).toBe('unreachable');
+});
+
+test('an opt-out is known beside another reason as well, and no other reason is one', async () => {
+  const [both, complaint, alone] = ['both', 'complaint', 'alone'].map((name) => ({
+    organizationId: own,
+    channel: 'email' as const,
+    address: `opted-out-${name}@example.com`,
+  })) as [AddressOnChannel, AddressOnChannel, AddressOnChannel];
+  for (const [address, reason] of [
+    [both, 'complaint'],
+    [both, 'unsubscribe'],
+    [complaint, 'complaint'],
+    [alone, 'unsubscribe'],
+  ] as const)
+    await addSuppressions(database, tools, 'email', [{ ...address, reason }]);
+  const wanted = [both, complaint, alone, { ...both, channel: 'sms' as const }];
+  expect(await findOptOuts(database, tools, wanted)).toEqual(new Set([0, 2]));
 });
 
 test('of two records of an address the one that keeps the most from it counts, whichever came first', async () => {

@@ -104,4 +104,12 @@ export const objections: readonly Mutant[] = [
     named: 'has the time of each',
     harm: 'an opt-out is forgotten once the address complains as well',
   },
+  {
+    file: 'src/audience/suppression-store.ts',
+    from: "     where s.reason = 'unreachable'\n     order by",
+    to: '     order by',
+    tests: ['src/audience/suppressions.test.ts'],
+    named: 'is unreachable no more',
+    harm: 'an address that complained is written to again once something else has reached it',
+  },
 ];
