@@ -10,10 +10,9 @@ import {
 } from '../chat-templates/chat-templates.ts';
 import { type Installation, publicUrlOf } from '../installation/installation.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
+import { readCredentialsFile } from './credentials-file.ts';
 import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
-import { readSmallFile } from './small-file.ts';
 import { parseOrganization } from './values.ts';
-import { programName } from '../platform/program-name.ts';
 
 const fileHelp = `
 What --file holds, as JSON:
@@ -70,17 +69,12 @@ async function runCredentials(
   installation: Installation,
   { org, file }: CredentialsOptions,
 ): Promise<CommandOutcome> {
-  const text = await readSmallFile(file);
-  if (text.kind === 'unreadable') return refuse(`${file} cannot be read: ${text.problem}.`);
-  const parsed = parseAccount(text.text);
-  if (parsed.kind === 'refused')
-    return refuse(
-      `${file} holds no account: ${parsed.problem}. "${programName()} chatapp credentials --help" says what it must hold.`,
-    );
-  const outcome = await setAccount(installation, org, parsed.content);
+  const read = await readCredentialsFile(file, parseAccount, { name: 'account', group: 'chatapp' });
+  if (read.kind === 'refused') return read;
+  const outcome = await setAccount(installation, org, read.content);
   if (outcome.kind === 'taken')
     return refuse(
-      `Another organization has the business account ${parsed.content.businessAccountId}: what is reported of it must lead to one organization. Give each organization a business account of its own.`,
+      `Another organization has the business account ${read.content.businessAccountId}: what is reported of it must lead to one organization. Give each organization a business account of its own.`,
     );
   const callbackUrl = showCallbackUrl(installation, outcome.callbackToken);
   return {

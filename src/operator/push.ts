@@ -15,10 +15,9 @@ import type { Installation } from '../installation/installation.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
 import { wordFor } from '../platform/wording.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
+import { readCredentialsFile } from './credentials-file.ts';
 import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
-import { readSmallFile } from './small-file.ts';
 import { parseOrganization } from './values.ts';
-import { programName } from '../platform/program-name.ts';
 
 const fileHelp = `
 What --file holds, as JSON:
@@ -121,12 +120,11 @@ async function readContent({
       ? makeVapidPair()
       : `Give the credentials of ${platform} with --file, or --sandbox to try things out; --help says what the file holds.`;
   }
-  const text = await readSmallFile(file);
-  if (text.kind === 'unreadable') return `${file} cannot be read: ${text.problem}.`;
-  const parsed = parseCredentials(platform, text.text);
-  return parsed.kind === 'parsed'
-    ? parsed.content
-    : `${file} holds no credentials of ${platform}: ${parsed.problem}. "${programName()} push credentials --help" says what it must hold.`;
+  const read = await readCredentialsFile(file, (text) => parseCredentials(platform, text), {
+    name: `credentials of ${platform}`,
+    group: 'push',
+  });
+  return read.kind === 'parsed' ? read.content : read.problem;
 }
 
 async function runShow(installation: Installation, organizationId: string): Promise<CommandOutcome> {
