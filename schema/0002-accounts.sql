@@ -13,6 +13,7 @@ create table organizations (
   domain_limit integer check (domain_limit >= 0),
   segment_limit integer check (segment_limit >= 0),
   event_limit integer check (event_limit >= 0),
+  storage_limit_bytes bigint check (storage_limit_bytes >= 0),
   -- Null: for ever.
   events_kept_days integer check (events_kept_days between 1 and 3650),
   -- Null: as long as the installation keeps them.
@@ -121,6 +122,22 @@ create table quota_usage (
   primary key (organization_id, channel, month, shard)
 ) with (fillfactor = 50);
 call wall_off('quota_usage');
+
+-- What is stored of an organization, as it was measured last: nothing adds to it (storage.ts).
+create table storage_usage (
+  organization_id uuid primary key,
+  bytes bigint not null check (bytes >= 0),
+  -- The same by kinds, which add up to it.
+  bytes_by_kind jsonb not null,
+  measured_at timestamptz not null
+);
+call wall_off('storage_usage');
+
+-- One row: before when nobody begins to measure, since somebody does or has just done so.
+create table storage_measuring (
+  is_only_row boolean primary key default true check (is_only_row),
+  next_at timestamptz not null
+);
 
 -- What was used of a quota is added to, whoever serves requests. The condition is PostgreSQL's own work, and the
 -- function is called where it holds: after the change, since a trigger before it would have the row locked once more.

@@ -16,7 +16,7 @@ import { type PushProviderName, pushProviders } from './channels/push/providers/
 import { type SmsProviderName, smsProviders } from './channels/sms/providers/registry.ts';
 import { parseDnsServer } from './platform/dns/dns.ts';
 import { type PartitionSize, partitionSizes } from './platform/postgres/partition-size.ts';
-import { daysOf, findSettingProblem, listOf, type Setting } from './platform/setting.ts';
+import { daysOf, findSettingProblem, limitedBytesOf, listOf, type Setting } from './platform/setting.ts';
 import { suggestName } from './platform/suggestion.ts';
 
 /** Every setting, once: the documentation and `.env.example` are written from this table. */
@@ -202,6 +202,12 @@ export const settings = {
     about:
       'For how many days what messages say is kept: HTML, text, what pushes show, 1 to 3650. An organization may have less ("org update --content-kept-days"), not more. All nodes must have the same. See docs/operating.md.',
   },
+  POSTILLION_STORAGE_LIMIT: {
+    type: 'bytes',
+    default: 'unlimited',
+    about:
+      'How much an organization may store, for organizations that are created from now on: 20GB, for instance. "org update --storage-limit" changes it for one. See docs/operating.md.',
+  },
   POSTILLION_PARTITIONS: {
     type: 'choice',
     choices: partitionSizes,
@@ -268,6 +274,8 @@ export type Config = {
   drainMs: number;
   /** For how many days the installation keeps messages, and what they say, at most; null for ever. */
   keptDays: { messages: number | null; content: number | null };
+  /** Of organizations that are created; null for no limit. */
+  storageLimitBytes: number | null;
   partitionSize: PartitionSize;
   databaseConnectionsMax: number;
   usePreparedStatements: boolean;
@@ -446,6 +454,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       messages: daysOf(read('POSTILLION_MESSAGES_KEPT_DAYS')),
       content: daysOf(read('POSTILLION_CONTENT_KEPT_DAYS')),
     },
+    storageLimitBytes: limitedBytesOf(read('POSTILLION_STORAGE_LIMIT')),
     // One of the choices: `read` refuses any other.
     partitionSize: read('POSTILLION_PARTITIONS') as PartitionSize,
     databaseConnectionsMax: Number(read('POSTILLION_DATABASE_CONNECTIONS')),

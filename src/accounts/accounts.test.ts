@@ -55,6 +55,8 @@ test('a fresh installation has no organization, and lists those it has newest fi
     contentKeptDays: null,
     quotas: { email: null, sms: null, push: null, chatapp: null },
     limits: { domains: null, segments: null, events: null },
+    storageLimitBytes: null,
+    storage: null,
     suspendedChannels: [],
     guardSuspension: null,
     hasReputationGuard: true,

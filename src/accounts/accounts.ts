@@ -3,12 +3,13 @@ import type { NewId } from '../platform/ids.ts';
 import type { Bound, Connection, Database } from '../platform/postgres/database.ts';
 import { sha256 } from '../platform/secrets.ts';
 import { generateApiKey } from './api-key.ts';
-import { type ApiKey, isScopeOrBundle, type Organization, type PlanChange } from './schema.ts';
+import { type ApiKey, isScopeOrBundle, type Organization, type Plan, type PlanChange } from './schema.ts';
 import type { Channel } from '../channels/channel.ts';
 import * as store from './store.ts';
 
 export { deleteOrganization, goneMs } from './deletion.ts';
 export { countRowsUpTo, deleteGoneOrganizations, listDeletions } from './deletion-store.ts';
+export { measureStorage, measureStorageWhenDue } from './storage.ts';
 export { createKeyring, type Keyring, type Grant } from './keyring.ts';
 export { resolveScopes, scopeBundles, scopes } from './schema.ts';
 export type {
@@ -19,6 +20,7 @@ export type {
   Plan,
   PlanChange,
   Scope,
+  StorageUsage,
 } from './schema.ts';
 export {
   countDemand,
@@ -44,9 +46,13 @@ export type { KeptDays, SendingPlan } from './store.ts';
 /** What account commands need. */
 export type AccountTools = { database: Database; clock: Clock; newId: NewId };
 
-export async function createOrganization(tools: AccountTools, name: string): Promise<Organization> {
+export async function createOrganization(
+  tools: AccountTools,
+  name: string,
+  plan: Partial<Pick<Plan, 'storageLimitBytes'>> = {},
+): Promise<Organization> {
   const organization = { id: tools.newId(), name, deletion: null, createdAt: now(tools.clock) };
-  await store.insertOrganization(tools.database, organization);
+  await store.insertOrganization(tools.database, organization, plan.storageLimitBytes ?? null);
   return organization;
 }
 

@@ -6,6 +6,7 @@ import {
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
 import { toPredicate } from '../platform/postgres/predicate.ts';
+import type { OwnedTable } from './owned-tables.ts';
 import type { DeletionState } from './schema.ts';
 
 /** Null if there is no such organization, or none any more. One whose deletion is under way stays so. */
@@ -83,42 +84,6 @@ export async function isAnyUnderWay(
 }
 
 const isOfTransaction = toPredicate(`l.locktype = 'virtualxid' and l.virtualxid = l.virtualtransaction`);
-
-/** A table with rows of organizations, or a partition of one. All of its names are quoted as SQL needs it. */
-export type OwnedTable = {
-  name: string;
-  /** The columns of its primary key, which begins with `organization_id`; null where it does not. */
-  key: { column: string; type: string }[] | null;
-  pages: number;
-};
-
-/**
- * Every table that has a column `organization_id`, partitions one by one, the smallest first: what chores and pages look at
- * is gone long before the messages are. From the catalogue, so that no table is forgotten.
- */
-export async function listOwnedTables(connection: Connection): Promise<OwnedTable[]> {
-  return connection.rows(
-    unpreparedStatement<OwnedTable>(
-      `select c.oid::regclass::text as name,
-         case when keyed.columns -> 0 ->> 'column' = 'organization_id' then keyed.columns end as key,
-         (pg_relation_size(c.oid) / current_setting('block_size')::bigint)::integer as pages
-       from pg_class c
-       join pg_attribute a on a.attrelid = c.oid and a.attname = 'organization_id' and not a.attisdropped
-       left join lateral (
-         select json_agg(
-           json_build_object('column', quote_ident(k.attname), 'type', format_type(k.atttypid, k.atttypmod))
-           order by position
-         ) as columns
-         from pg_index i
-         cross join lateral unnest(i.indkey) with ordinality as part (number, position)
-         join pg_attribute k on k.attrelid = c.oid and k.attnum = part.number
-         where i.indrelid = c.oid and i.indisprimary
-       ) keyed on true
-       where c.relnamespace = current_schema()::regnamespace and c.relkind = 'r'
-       order by pages, name`,
-    ),
-  );
-}
 
 /** Where a walk through a table goes on: after a key, or at a page. */
 export type Place = { after: string[] | null; page: number };

@@ -34,6 +34,7 @@ const withoutOrganization: Readonly<Record<string, string>> = {
   schema_migrations: 'Of the schema.',
   secret_keys: 'Of the installation.',
   sms_events: 'Texts that wait: applied, or given up when nobody has their number.',
+  storage_measuring: 'Of the installation.',
   workers: 'Of workers.',
 };
 

@@ -2,6 +2,7 @@ import { type Clock, now, sleep } from '../platform/clock.ts';
 import type { Connection, Database } from '../platform/postgres/database.ts';
 import { refusedWithinMs } from './keyring.ts';
 import * as store from './deletion-store.ts';
+import { listOwnedTables, type OwnedTable } from './owned-tables.ts';
 
 /**
  * The deletion of an organization with everything of it, in three steps, each of which may be killed and begun again.
@@ -71,7 +72,7 @@ export async function deleteOrganization(tools: DeletionTools, work: DeletionWor
   // Ends at the first pass that finds nothing: nothing is written for the organization any more.
   for (let pass = 1; pass <= passesMax; pass += 1) {
     let found = 0;
-    for (const table of await store.listOwnedTables(database)) {
+    for (const table of await listOwnedTables(database)) {
       if (isInterrupted()) return { kind: 'interrupted', rows };
       found += await emptyTable(tools, table, {
         ...work,
@@ -93,7 +94,7 @@ export async function deleteOrganization(tools: DeletionTools, work: DeletionWor
 /** Returns how many rows it has deleted. */
 async function emptyTable(
   { database, clock }: DeletionTools,
-  table: store.OwnedTable,
+  table: OwnedTable,
   { organizationId, signal, onProgress, rowsMax: rowsAtFirst = defaultRowsMax }: DeletionWork,
 ): Promise<number> {
   let deleted = 0;

@@ -2,6 +2,7 @@ import { LRUCache } from 'lru-cache';
 import { createBatcher } from '../platform/batcher.ts';
 import { type Clock, dateOf } from '../platform/clock.ts';
 import { overloaded } from '../platform/http/errors.ts';
+import type { FullStorage } from '../platform/http/route.ts';
 import type { Log } from '../platform/log.ts';
 import { createNetworkMatch, networkOf, plainAddress } from '../platform/network.ts';
 import type { Database } from '../platform/postgres/database.ts';
@@ -18,6 +19,7 @@ export type Grant = {
   scopes: ReadonlySet<Scope>;
   requestsPerWindow: number;
   eventsPerWindow: number;
+  fullStorage: FullStorage | null;
   /** Whether the key may be used from the address of a client; null where it may be from any. */
   isAllowedFrom: ((address: string) => boolean) | null;
 };
@@ -87,6 +89,7 @@ export function createKeyring(
               scopes: resolveScopes(key.scopes),
               requestsPerWindow: found.requestsPerWindow,
               eventsPerWindow: found.eventsPerWindow,
+              fullStorage: found.fullStorage,
               isAllowedFrom: key.allowedNetworks && createNetworkMatch(key.allowedNetworks),
             }
           : null,

@@ -46,6 +46,7 @@ export type Plan = {
   quotas: Record<Channel, number | null>;
   /** How many of each an organization may have. */
   limits: Record<LimitedNoun, number | null>;
+  storageLimitBytes: number | null;
   /** For how many days events are kept after they happened. */
   eventsKeptDays: number | null;
   /** For how many days messages are kept, and what they say; null as long as the installation keeps them. */
@@ -60,6 +61,17 @@ export type Plan = {
   reputationWarnedAt: Date | null;
 };
 
+export const storageKinds = ['messages', 'attachments', 'audience', 'events', 'templates', 'other'] as const;
+
+export type StorageKind = (typeof storageKinds)[number];
+
+/** What is stored of an organization, as it was measured last. A kind of which there is nothing is left out. */
+export type StorageUsage = {
+  bytes: number;
+  bytesByKind: Partial<Record<StorageKind, number>>;
+  measuredAt: Date;
+};
+
 /** When the reputation guard suspended an organization, and what it had seen of the day before. */
 export type GuardSuspension = { at: Date; sent: number; bounced: number; complained: number };
 
@@ -70,6 +82,7 @@ export type PlanChange = {
   eventsPerWindow?: number;
   quotas?: Partial<Record<Channel, number | null>>;
   limits?: Partial<Record<LimitedNoun, number | null>>;
+  storageLimitBytes?: number | null;
   eventsKeptDays?: number | null;
   messagesKeptDays?: number | null;
   contentKeptDays?: number | null;

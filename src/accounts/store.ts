@@ -8,15 +8,29 @@ import {
 import { isNotStopped } from '../platform/postgres/stop.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
-import type { ApiKey, DeletionState, GuardSuspension, Organization, Plan, PlanChange } from './schema.ts';
+import type {
+  ApiKey,
+  DeletionState,
+  GuardSuspension,
+  Organization,
+  Plan,
+  PlanChange,
+  StorageUsage,
+} from './schema.ts';
 import type { Channel } from '../channels/channel.ts';
+import type { FullStorage } from '../platform/http/route.ts';
 
-export async function insertOrganization(connection: Connection, organization: Organization): Promise<void> {
+export async function insertOrganization(
+  connection: Connection,
+  organization: Organization,
+  storageLimitBytes: number | null,
+): Promise<void> {
   await connection.rows(
     unpreparedStatement(
-      'insert into organizations (id, name, created_at, updated_at) values ($1, $2, $3, $3)',
+      `insert into organizations (id, name, storage_limit_bytes, created_at, updated_at)
+       values ($1, $2, $4, $3, $3)`,
     ),
-    [organization.id, organization.name, organization.createdAt],
+    [organization.id, organization.name, organization.createdAt, storageLimitBytes],
   );
 }
 
@@ -59,11 +73,12 @@ export async function findOrganizations(
 export async function listOrganizations(
   connection: Connection,
   page: { after: string | null; limit: number },
-): Promise<(Organization & Plan)[]> {
+): Promise<(Organization & Plan & { storage: StorageUsage | null })[]> {
   const rows = await connection.rows(
-    unpreparedStatement<OrganizationRow>(
-      `select ${organizationColumns}
+    unpreparedStatement<OrganizationRow & UsageRow>(
+      `select ${organizationColumns}, u.bytes as stored_bytes, u.bytes_by_kind, u.measured_at
        from organizations
+       left join storage_usage u on u.organization_id = organizations.id
        where ($1::uuid is null or id < $1) and ${isNotGone}
        order by id desc
        limit $2`,
@@ -76,7 +91,19 @@ export async function listOrganizations(
     deletion: row.deletion,
     createdAt: row.created_at,
     ...planOf(row),
+    storage: storageOf(row),
   }));
+}
+
+/** All null where it was not measured yet. */
+type UsageRow =
+  | { stored_bytes: number; bytes_by_kind: StorageUsage['bytesByKind']; measured_at: Date }
+  | { stored_bytes: null; bytes_by_kind: null; measured_at: null };
+
+function storageOf(row: UsageRow): StorageUsage | null {
+  return row.stored_bytes === null
+    ? null
+    : { bytes: row.stored_bytes, bytesByKind: row.bytes_by_kind, measuredAt: row.measured_at };
 }
 
 /** Returns the name that it had; null if there is no such organization. */
@@ -117,6 +144,7 @@ export async function updateOrganization(
   if (change.eventsPerWindow !== undefined) columns.push(['events_per_window', change.eventsPerWindow]);
   if (change.eventsKeptDays !== undefined) columns.push(['events_kept_days', change.eventsKeptDays]);
   if (change.messagesKeptDays !== undefined) columns.push(['messages_kept_days', change.messagesKeptDays]);
+  if (change.storageLimitBytes !== undefined) columns.push(['storage_limit_bytes', change.storageLimitBytes]);
   if (change.contentKeptDays !== undefined) columns.push(['content_kept_days', change.contentKeptDays]);
   if (change.hasReputationGuard !== undefined)
     columns.push(['has_reputation_guard', change.hasReputationGuard]);
@@ -344,20 +372,33 @@ export async function revokeApiKey(connection: Connection, keyId: string, revoke
   return rows.length === 1;
 }
 
-export type KeyGrant = { key: ApiKey; requestsPerWindow: number; eventsPerWindow: number };
+export type KeyGrant = {
+  key: ApiKey;
+  requestsPerWindow: number;
+  eventsPerWindow: number;
+  fullStorage: FullStorage | null;
+};
 
-const selectGrants = statement<
-  ApiKeyRow & { requests_per_window: number; events_per_window: number; position: number }
->(
+type GrantRow = ApiKeyRow & {
+  position: number;
+  requests_per_window: number;
+  events_per_window: number;
+  storage_limit_bytes: number | null;
+  /** Null where it was not measured yet. */
+  stored_bytes: number | null;
+};
+
+const selectGrants = statement<GrantRow>(
   'accounts_select_grants',
   `select
      wanted.position,
      k.organization_id, k.id, k.name, k.prefix, k.scopes, k.expires_at, k.revoked_at, k.allowed_networks,
      k.last_used_at, k.last_used_address, k.created_at,
-     o.requests_per_window, o.events_per_window
+     o.requests_per_window, o.events_per_window, o.storage_limit_bytes, u.bytes as stored_bytes
    from unnest($1::text[]) with ordinality as wanted (key_sha256, position)
    join api_keys k on k.key_sha256 = decode(wanted.key_sha256, 'hex')
-   join organizations o on o.id = k.organization_id and o.deletion is null`,
+   join organizations o on o.id = k.organization_id and o.deletion is null
+   left join storage_usage u on u.organization_id = o.id`,
 );
 
 /**
@@ -375,9 +416,17 @@ export async function findGrants(
       key: apiKeyOf(row),
       requestsPerWindow: row.requests_per_window,
       eventsPerWindow: row.events_per_window,
+      fullStorage: fullStorageOf(row),
     };
   }
   return grants;
+}
+
+function fullStorageOf({
+  storage_limit_bytes: limitBytes,
+  stored_bytes: bytes,
+}: GrantRow): FullStorage | null {
+  return limitBytes === null || bytes === null || bytes < limitBytes ? null : { bytes, limitBytes };
 }
 
 export async function touchApiKeys(
@@ -609,6 +658,7 @@ type OrganizationRow = GuardRow & {
   domain_limit: number | null;
   segment_limit: number | null;
   event_limit: number | null;
+  storage_limit_bytes: number | null;
   events_kept_days: number | null;
   messages_kept_days: number | null;
   content_kept_days: number | null;
@@ -618,8 +668,8 @@ type OrganizationRow = GuardRow & {
 };
 
 const organizationColumns = `id, name, deletion, requests_per_window, events_per_window, email_quota, sms_quota,
-  push_quota, chatapp_quota, domain_limit, segment_limit, event_limit, events_kept_days, messages_kept_days,
-  content_kept_days, suspended_channels, has_reputation_guard,
+  push_quota, chatapp_quota, domain_limit, segment_limit, event_limit, storage_limit_bytes, events_kept_days,
+  messages_kept_days, content_kept_days, suspended_channels, has_reputation_guard,
   reputation_warned_at, guard_suspended_at, guard_sent, guard_bounced, guard_complained, created_at`;
 
 function planOf(row: OrganizationRow): Plan {
@@ -628,6 +678,7 @@ function planOf(row: OrganizationRow): Plan {
     eventsPerWindow: row.events_per_window,
     quotas: { email: row.email_quota, sms: row.sms_quota, push: row.push_quota, chatapp: row.chatapp_quota },
     limits: { domains: row.domain_limit, segments: row.segment_limit, events: row.event_limit },
+    storageLimitBytes: row.storage_limit_bytes,
     eventsKeptDays: row.events_kept_days,
     messagesKeptDays: row.messages_kept_days,
     contentKeptDays: row.content_kept_days,

@@ -176,6 +176,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
       method: 'POST',
       path: '/contacts/bulk-delete',
       operationId: 'bulkDeleteContacts',
+      addsStorage: false,
       scope: 'contacts:write',
       tag,
       summary: 'Delete up to 1,000 contacts',

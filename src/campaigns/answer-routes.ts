@@ -98,6 +98,7 @@ function sampleRoutes(tools: AnswerRouteTools, channel: CampaignChannel): Route[
       method: 'POST',
       path: `${path}/:id/preview`,
       operationId: `preview${noun}`,
+      addsStorage: false,
       scope: 'campaigns:read',
       tag,
       summary: 'Count the audience of a campaign and show a copy, without sending anything',

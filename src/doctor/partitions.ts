@@ -1,3 +1,4 @@
+import { formatBytes } from '../platform/bytes.ts';
 import type { Installation } from '../installation/installation.ts';
 import { limitKept, messageTables } from '../messages/messages.ts';
 import { findLongestKeptDays } from '../accounts/accounts.ts';
@@ -39,7 +40,7 @@ async function examineKept({ database, clock, config }: Installation): Promise<F
     findLongestKeptDays(database),
   ]);
   const kept = limitKept(config.keptDays, plans);
-  const sizes = extents.map(({ table, bytes }) => `${table} ${showBytes(bytes)}`).join(', ');
+  const sizes = extents.map(({ table, bytes }) => `${table} ${formatBytes(bytes)}`).join(', ');
   const partitions = Math.max(...extents.map((extent) => extent.partitions));
   const found = `${sizes}, in up to ${partitions} ${wordFor(partitions, 'partition')} each; kept for ${showDays(kept.messages)}, what messages say for ${showDays(kept.content)}`;
   const late = extents
@@ -68,9 +69,4 @@ function isLate(clock: Clock, oldestEndsAt: Date, days: number): boolean {
 
 function showDays(days: number | null): string {
   return days === null ? 'ever' : `${days} ${wordFor(days, 'day')}`;
-}
-
-function showBytes(bytes: number): string {
-  const megabytes = bytes / 1_000_000;
-  return megabytes < 1_000 ? `${megabytes.toFixed(1)} MB` : `${(megabytes / 1_000).toFixed(1)} GB`;
 }

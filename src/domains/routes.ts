@@ -124,6 +124,7 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
       method: 'POST',
       path: '/email/domains/:id/verify',
       operationId: 'verifyDomain',
+      addsStorage: false,
       scope: 'domains:write',
       tag,
       summary: 'Check the DNS records of a domain now',

@@ -63,7 +63,7 @@ function within(database: Database, transaction: Transaction): Database {
 }
 
 async function insert(installation: Installation, name: string): Promise<SandboxOrganization> {
-  const { id: organizationId } = await createOrganization(installation, name);
+  const { id: organizationId } = await createOrganization(installation, name, installation.config);
   const { key } = await createApiKey(installation, {
     organizationId,
     name: 'First key',

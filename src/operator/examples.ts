@@ -6,6 +6,7 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
     "org update --org 'Example Ltd' --quota email=100000 --limit domains=5",
     "org update --org 'Example Ltd' --suspend sms",
   ],
+  'org measure': ['org measure'],
   'org delete': ["org delete --org 'Example Ltd'", "org delete --org 'Example Ltd' --confirm 'Example Ltd'"],
   'org list': ['org list', 'org list --limit 10 --json'],
   'key create': [

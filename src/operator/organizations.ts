@@ -3,9 +3,11 @@ import {
   createOrganization,
   type GuardSuspension,
   listOrganizations,
+  measureStorage,
   type Plan,
   type PlanChange,
   renameOrganization,
+  type StorageUsage,
 } from '../accounts/accounts.ts';
 import type { Channel } from '../channels/channel.ts';
 import {
@@ -15,10 +17,12 @@ import {
   publicUrlOf,
   SandboxDomainTaken,
 } from '../installation/installation.ts';
+import { formatBytes } from '../platform/bytes.ts';
 import { programName } from '../platform/program-name.ts';
 import { addCommand, type CommandOutcome, done, formatTable, onInstallation, refuse } from './command.ts';
 import { addOrganizationDeletion } from './organization-deletion.ts';
 import { onNamedOrganization, onOrganization, organizationHelp, type Unresolved } from './organization.ts';
+import { interruptedExitCode, listenForInterruption } from './progress.ts';
 import {
   collectChannel,
   collectLimit,
@@ -30,6 +34,7 @@ import {
   parseOrganization,
   parseOrganizationId,
   parsePageSize,
+  parseStorageLimit,
   parseWindowLimit,
 } from './values.ts';
 
@@ -53,6 +58,7 @@ export function addOrganizationCommands(group: Command): void {
       collectQuota,
     )
     .option('--limit <noun=number>', 'limit of domains, segments or events; repeatable', collectLimit)
+    .option('--storage-limit <size>', 'how much it may store, such as 20GB, or unlimited', parseStorageLimit)
     .option(
       '--events-kept-days <number>',
       'delete events so many days after they happened, or never: unlimited',
@@ -98,6 +104,27 @@ export function addOrganizationCommands(group: Command): void {
     .option('--limit <number>', 'how many at most', parsePageSize, defaultPageSize)
     .option('--after <org>', 'only those older than this one', parseOrganizationId)
     .action(onInstallation(runOrganizationList));
+  addCommand(
+    group,
+    'measure',
+    'Measure now what organizations store, as workers do every hour. "org list" shows it.',
+  ).action(onInstallation(runOrganizationMeasure, { schema: 'current', isLong: true }));
+}
+
+async function runOrganizationMeasure(installation: Installation): Promise<CommandOutcome> {
+  const interruption = listenForInterruption();
+  try {
+    const kind = await measureStorage(installation, interruption.signal);
+    if (kind === 'measured')
+      return done(
+        { measured: true },
+        `Measured what organizations store: "${programName()} org list" shows it.`,
+      );
+    process.exitCode = interruptedExitCode;
+    return { kind: 'failed', json: { measured: false, interrupted: true }, text: 'Interrupted.' };
+  } finally {
+    interruption.ignore();
+  }
 }
 
 async function runOrganizationCreate(
@@ -105,7 +132,7 @@ async function runOrganizationCreate(
   options: { name: string; sandbox?: boolean },
 ): Promise<CommandOutcome> {
   if (options.sandbox === true) return runSandboxCreate(installation, options.name);
-  const { id, name } = await createOrganization(installation, options.name);
+  const { id, name } = await createOrganization(installation, options.name, installation.config);
   return done({ id, name }, `Created the organization ${name}: ${id}`);
 }
 
@@ -143,6 +170,7 @@ async function runOrganizationRename(
 }
 
 type PlanOptions = Pick<PlanChange, 'requestsPerWindow' | 'eventsPerWindow' | 'suspend' | 'resume'> & {
+  storageLimit?: number | 'unlimited';
   eventsKeptDays?: number | 'unlimited';
   messagesKeptDays?: number | 'unlimited';
   contentKeptDays?: number | 'unlimited';
@@ -157,14 +185,16 @@ async function runOrganizationUpdate(
   options: PlanOptions,
 ): Promise<CommandOutcome> {
   const { requestsPerWindow, eventsPerWindow, quota, limit, suspend, resume, reputationGuard } = options;
-  const eventsKeptDays = daysOf(options.eventsKeptDays);
-  const messagesKeptDays = daysOf(options.messagesKeptDays);
-  const contentKeptDays = daysOf(options.contentKeptDays);
+  const storageLimitBytes = limitOf(options.storageLimit);
+  const eventsKeptDays = limitOf(options.eventsKeptDays);
+  const messagesKeptDays = limitOf(options.messagesKeptDays);
+  const contentKeptDays = limitOf(options.contentKeptDays);
   const change: PlanChange = {
     ...(requestsPerWindow !== undefined && { requestsPerWindow }),
     ...(eventsPerWindow !== undefined && { eventsPerWindow }),
     ...(quota !== undefined && { quotas: quota }),
     ...(limit !== undefined && { limits: limit }),
+    ...(storageLimitBytes !== undefined && { storageLimitBytes }),
     ...(eventsKeptDays !== undefined && { eventsKeptDays }),
     ...(messagesKeptDays !== undefined && { messagesKeptDays }),
     ...(contentKeptDays !== undefined && { contentKeptDays }),
@@ -186,6 +216,7 @@ async function runOrganizationUpdate(
       ...(eventsPerWindow !== undefined && { events_per_window: eventsPerWindow }),
       ...(quota !== undefined && { quotas: quota }),
       ...(limit !== undefined && { limits: limit }),
+      ...(storageLimitBytes !== undefined && { storage_limit_bytes: storageLimitBytes }),
       ...(eventsKeptDays !== undefined && { events_kept_days: eventsKeptDays }),
       ...(messagesKeptDays !== undefined && { messages_kept_days: messagesKeptDays }),
       ...(contentKeptDays !== undefined && { content_kept_days: contentKeptDays }),
@@ -207,12 +238,13 @@ async function runOrganizationList(
   const organizations = found.slice(0, limit);
   const hasMore = found.length > limit;
   const table = formatTable(
-    ['ID', 'NAME', 'REQUESTS/MIN', 'EMAIL', 'SMS', 'PUSH', 'CHATAPP', 'DAYS KEPT', 'SUSPENDED'],
+    ['ID', 'NAME', 'REQUESTS/MIN', 'EMAIL', 'SMS', 'PUSH', 'CHATAPP', 'STORED', 'DAYS KEPT', 'SUSPENDED'],
     organizations.map(({ id, name, requestsPerWindow, quotas, suspendedChannels, ...organization }) => [
       id,
       name,
       `${requestsPerWindow}`,
       ...[quotas.email, quotas.sms, quotas.push, quotas.chatapp].map((quota) => `${quota ?? 'unlimited'}`),
+      showStored(organization),
       showKept(organization),
       organization.deletion === null
         ? suspendedChannels.map((channel) => showSuspended(channel, organization.guardSuspension)).join(', ')
@@ -229,6 +261,12 @@ async function runOrganizationList(
         events_per_window: organization.eventsPerWindow,
         quotas: organization.quotas,
         limits: organization.limits,
+        storage: organization.storage && {
+          bytes: organization.storage.bytes,
+          bytes_by_kind: organization.storage.bytesByKind,
+          measured_at: organization.storage.measuredAt,
+        },
+        storage_limit_bytes: organization.storageLimitBytes,
         events_kept_days: organization.eventsKeptDays,
         messages_kept_days: organization.messagesKeptDays,
         content_kept_days: organization.contentKeptDays,
@@ -244,8 +282,17 @@ async function runOrganizationList(
   );
 }
 
-function daysOf(option: number | 'unlimited' | undefined): number | null | undefined {
+function limitOf(option: number | 'unlimited' | undefined): number | null | undefined {
   return option === 'unlimited' ? null : option;
+}
+
+/** Empty where it was not measured yet. */
+function showStored({
+  storage,
+  storageLimitBytes: limit,
+}: Pick<Plan, 'storageLimitBytes'> & { storage: StorageUsage | null }): string {
+  const stored = storage === null ? '' : formatBytes(storage.bytes);
+  return limit === null ? stored : `${stored} of ${formatBytes(limit)}`.trim();
 }
 
 /** Those alone that the plan limits: as a rule the cell is empty, or short. */

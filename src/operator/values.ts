@@ -1,6 +1,7 @@
 import { InvalidArgumentError } from 'commander';
 import { scopeBundles, scopes } from '../accounts/accounts.ts';
 import { type Channel, channels } from '../channels/channel.ts';
+import { parseBytes } from '../platform/bytes.ts';
 import { isLongerThan, toComposed } from '../platform/characters.ts';
 import { parseTimestamp } from '../platform/clock.ts';
 import { isUuid } from '../platform/ids.ts';
@@ -144,6 +145,15 @@ export function collectQuota(
 ): Partial<Record<Channel, number | null>> {
   const [channel, quota] = parseAssignment(text, channels, Number.MAX_SAFE_INTEGER);
   return { ...collected, [channel]: quota };
+}
+
+/** Commander takes null for a value that is missing. */
+export function parseStorageLimit(text: string): number | 'unlimited' {
+  if (text === 'unlimited') return text;
+  const bytes = parseBytes(text);
+  if (bytes === null)
+    throw new InvalidArgumentError('It must be a size such as 500MB or 20GB, up to 1000TB, or unlimited.');
+  return bytes;
 }
 
 const limitedNouns = ['domains', 'segments', 'events'] as const;

@@ -107,6 +107,7 @@ export function pushRoutes(tools: PushRouteTools): Route[] {
       method: 'POST',
       path: '/push/engagements',
       operationId: 'reportEngagements',
+      addsStorage: false,
       scope: scopeOfDevices,
       isForBrowsers: true,
       tag: 'Push devices',

@@ -34,6 +34,27 @@ test('every route is described once, under a name and a scope of its own', () =>
   }
 });
 
+test('whatever a POST creates is refused where storage is full, but for what changes, stops or shows something', () => {
+  const others = routes.filter(({ method, addsStorage }) => (method === 'POST') !== addsStorage);
+  expect(others.map(({ operationId }) => operationId).sort()).toEqual(
+    [
+      ...['ChatApp', 'Email', 'Push', 'Sms'].flatMap((channel) =>
+        ['cancel', 'preview', 'resume'].map((verb) => `${verb}${channel}Campaign`),
+      ),
+      'bulkDeleteContacts',
+      'bulkRegisterDevices',
+      'previewSegment',
+      'registerDevice',
+      'renderTemplate',
+      'reportEngagements',
+      'unregisterDevice',
+      'verifyDomain',
+    ].sort(),
+  );
+  for (const { errors, addsStorage } of routes)
+    expect(errors.some(({ name }) => name === 'storage_limit_reached')).toBe(addsStorage);
+});
+
 test('operations are called by a verb and its object', () => {
   const verbs =
     /^(add|bulkDelete|bulkRegister|cancel|copy|create|delete|explain|get|list|preview|register|remove|render|report|resume|send|test|unregister|update|verify)[A-Z][A-Za-z]+$/;

@@ -307,7 +307,7 @@ function createDoorman(keyring: Keyring, rateLimiter: RateLimiter, deviceRing: D
     if (grant === 'foreign_address') {
       return { rate: null, result: new PublicError(forbidden, foreignAddressHelp) };
     }
-    const { organizationId, requestsPerWindow, eventsPerWindow, scopes } = grant;
+    const { organizationId, requestsPerWindow, eventsPerWindow, scopes, fullStorage } = grant;
     const [noun, limit] =
       request.countsAs === 'event'
         ? (['events', eventsPerWindow] as const)
@@ -321,7 +321,7 @@ function createDoorman(keyring: Keyring, rateLimiter: RateLimiter, deviceRing: D
     if (request.scope !== null && !scopes.has(request.scope as Scope)) {
       return { rate, result: new PublicError(forbidden, `The API key lacks the scope ${request.scope}.`) };
     }
-    return { rate, result: { organizationId, apiKeyId: grant.keyId }, countMore: count };
+    return { rate, result: { organizationId, apiKeyId: grant.keyId, fullStorage }, countMore: count };
   };
 }
 

@@ -1,4 +1,4 @@
-import { deleteGoneOrganizations, goneMs } from '../accounts/accounts.ts';
+import { deleteGoneOrganizations, goneMs, measureStorageWhenDue } from '../accounts/accounts.ts';
 import type { Config } from '../config.ts';
 import { deleteOldReached } from '../chat-templates/chat-templates.ts';
 import { deleteOldPostmasterMail } from '../email/email.ts';
@@ -60,6 +60,8 @@ export function housekeepingSteps({
       run: (signal) => removeOldMessages({ database, clock, installed: config.keptDays }, signal),
     },
     { name: 'events', run: (signal) => deleteOldEvents({ database, clock }, signal) },
+    // After what is old is gone.
+    { name: 'storage', run: (signal) => measureStorageWhenDue({ database, clock }, signal) },
   ];
 }
 

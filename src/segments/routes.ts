@@ -105,6 +105,7 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
       method: 'POST',
       path: '/segments/preview',
       operationId: 'previewSegment',
+      addsStorage: false,
       scope: 'contacts:read',
       tag,
       summary: 'Count the contacts that conditions describe',

@@ -162,6 +162,7 @@ function customRoutes(tools: TemplateTools & { runner: TaskRunner }): Route[] {
       method: 'POST',
       path: '/templates/:id/render',
       operationId: 'renderTemplate',
+      addsStorage: false,
       scope: 'templates:read',
       tag,
       summary: 'Show a template with its variables replaced',

@@ -110,6 +110,7 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   // Sealed for another id: it cannot be opened.
   push_credentials: {},
   quota_usage: { used: '1000000000' },
+  storage_usage: { bytes: '1000000000000' },
   recipient_changes: { noTwin: 'A queue: the workers would count it.' },
   recipient_counts: { handed_off: '1000', bounced: '1000', fates: `'{"bounced": 1000}'` },
   recipients: {

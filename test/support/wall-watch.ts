@@ -100,6 +100,9 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
 
   'with expired as ( select organization_id, endpoint, key from idempotency_keys': housekeeping,
   'delete from organizations where deletion': housekeeping,
+  'select organization_id as "organizationId", sum(':
+    'Measures what is stored, of all organizations at once.',
+  'insert into storage_usage': 'Keeps what was measured, of all organizations at once.',
   'with old as ( select organization_id, hour, shard from reputation_counts': housekeeping,
   'with old as ( select channel, provider_message_id, organization_id from provider_ids': housekeeping,
   'with old as ( select organization_id, person from chat_app_reached_people': housekeeping,

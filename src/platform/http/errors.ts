@@ -31,6 +31,11 @@ export const requestTimeout = defineError(
 export const conflict = defineError(409, 'conflict', 'The request conflicts with the current state.');
 export const payloadTooLarge = defineError(413, 'payload_too_large', 'The body exceeds the size limit.');
 export const validationError = defineError(422, 'validation_error', 'The request failed validation.');
+export const storageLimitReached = defineError(
+  422,
+  'storage_limit_reached',
+  'The organization stores as much as its plan allows; delete something, or have the limit raised.',
+);
 export const rateLimitExceeded = defineError(
   429,
   'rate_limit_exceeded',

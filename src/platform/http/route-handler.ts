@@ -1,4 +1,5 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { formatBytes } from '../bytes.ts';
 import { now, sleep } from '../clock.ts';
 import { isUuid } from '../ids.ts';
 import type { Log } from '../log.ts';
@@ -15,6 +16,7 @@ import {
   overloaded,
   PublicError,
   resourceNotFound,
+  storageLimitReached,
   validationError,
 } from './errors.ts';
 import { fingerprintOf, keyConflict, readIdempotencyKey, type ScopedKey } from './idempotency.ts';
@@ -25,6 +27,7 @@ import { wrongContentType } from './refusals.ts';
 import {
   type Caller,
   emptyBody,
+  type FullStorage,
   isChange,
   noParameters,
   type Route,
@@ -95,6 +98,8 @@ export async function runRoute(
       facts,
     });
     if (body.kind === 'invalid') throw await refuseBody(tools, route, caller, key, body.issues);
+    if (route.addsStorage && caller.fullStorage)
+      await refuseMore(tools, route, caller, caller.fullStorage, key);
     countOtherEvents(route, body, request, reply);
     paced = await waitForTurn(tools, route, caller);
     const response = await route.handle({
@@ -218,6 +223,21 @@ async function refuseBody(
     route.body === emptyBody &&
     (await tools.isKeyUsed({ organizationId, endpoint: routeKey(route), key }));
   return isKeyUsed ? keyConflict('different_request') : new PublicError(validationError, issues.join(', '));
+}
+
+/** What was accepted before is answered as it was then. */
+async function refuseMore(
+  tools: RouteTools,
+  route: Route,
+  { organizationId }: Caller,
+  { bytes, limitBytes }: FullStorage,
+  key: string | null,
+): Promise<void> {
+  if (key !== null && (await tools.isKeyUsed({ organizationId, endpoint: routeKey(route), key }))) return;
+  throw new PublicError(
+    storageLimitReached,
+    `The organization stores ${formatBytes(bytes)} and may store ${formatBytes(limitBytes)}. Delete something, or have the limit raised; what is deleted counts when storage is measured again, in about an hour.`,
+  );
 }
 
 const emptyObject = Buffer.from('{}');

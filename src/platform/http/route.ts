@@ -1,6 +1,6 @@
 import { type Static, type TObject, type TSchema, Type } from 'typebox';
 import type { ConstantContent } from './constant-content.ts';
-import type { ErrorDefinition } from './errors.ts';
+import { type ErrorDefinition, storageLimitReached } from './errors.ts';
 import type { ScopedKey, StoredResponse } from './idempotency.ts';
 import type { RuleFacts } from './validation.ts';
 
@@ -10,7 +10,12 @@ export type Caller = {
   /** Left out where the request came with the secret of a device. */
   apiKeyId?: string;
   device?: CallingDevice;
+  /** Set where the organization stores as much as it may, when its key was looked up. */
+  fullStorage?: FullStorage | null;
 };
+
+/** What an organization stores, which is its limit or more. */
+export type FullStorage = { bytes: number; limitBytes: number };
 
 export type CallingDevice = { id: string; installationId: string; contactId: string };
 
@@ -59,6 +64,11 @@ export type Route = {
   isBodyOptional: boolean;
   isIdempotent: boolean;
   /**
+   * Refused where the organization stores as much as it may. What changes, deletes, stops or reads something never is, nor
+   * what a person may opt out by.
+   */
+  addsStorage: boolean;
+  /**
    * Pages and workers of sites of any origin may call it (CORS). Only for what is opened with a device's own secret: an
    * API key has no place in a page.
    */
@@ -100,6 +110,8 @@ type RouteInput<Params extends TObject, Query extends TObject, Body extends TSch
   bodyBytesMax?: number;
   isBodyOptional?: boolean;
   isIdempotent?: boolean;
+  /** Of a POST alone, unless this says otherwise. */
+  addsStorage?: boolean;
   isForBrowsers?: boolean;
   countEvents?: Route['countEvents'];
   errors?: readonly ErrorDefinition[];
@@ -111,6 +123,7 @@ export function defineRoute<
   Query extends TObject = TObject,
   Body extends TSchema = TSchema,
 >(input: RouteInput<Params, Query, Body>): Route {
+  const { addsStorage = input.method === 'POST' } = input;
   const hasEmptyBody = input.method === 'POST' && input.body === undefined;
   return {
     ...input,
@@ -120,9 +133,10 @@ export function defineRoute<
     bodyBytesMax: input.bodyBytesMax ?? defaultBodyBytesMax,
     isBodyOptional: input.isBodyOptional ?? hasEmptyBody,
     isIdempotent: input.isIdempotent ?? false,
+    addsStorage,
     isForBrowsers: input.isForBrowsers ?? false,
     countEvents: input.countEvents ?? null,
-    errors: input.errors ?? [],
+    errors: [...(input.errors ?? []), ...(addsStorage ? [storageLimitReached] : [])],
     // The server hands over only what these very schemas let through.
     handle: input.handle as Route['handle'],
   };

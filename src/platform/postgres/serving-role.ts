@@ -28,6 +28,8 @@ export const servingPrivileges: Readonly<Record<string, Privileges>> = {
   organizations: { request: 'select', serving: 'select' },
   // What was used only grows, by a trigger.
   quota_usage: { request: 'select, insert, update(used)' },
+  // Measured by workers. Whether an organization has reached its limit is looked up with its key.
+  storage_usage: { serving: 'select' },
   // Approved by the operator.
   senders: { request: 'select' },
   // The verify operation looks a domain up in the DNS and says at once what it found, so that it may write that.
@@ -113,6 +115,7 @@ export const servingPrivileges: Readonly<Record<string, Privileges>> = {
   hand_offs: {},
   postmaster_mail: {},
   reputation_counts: {},
+  storage_measuring: {},
 };
 
 /** Which of the roles, and what is to be granted to it or is. */

@@ -3,6 +3,46 @@ import type { Mutant } from '../mutant.ts';
 
 export const accounts: readonly Mutant[] = [
   {
+    file: 'src/accounts/storage-store.ts',
+    from: 'where o.deletion is null\n',
+    to: '',
+    tests: ['src/accounts/storage.test.ts'],
+    named: 'one that is being deleted is not measured',
+    harm: 'a row of an organization comes back while it is deleted, and stays for ever',
+  },
+  {
+    file: 'src/accounts/storage-store.ts',
+    from: 'where m.next_at <= $1\n',
+    to: '',
+    tests: ['src/accounts/storage.test.ts'],
+    named: 'one node measures in an hour',
+    harm: 'every node reads all tables every hour',
+  },
+  {
+    file: 'src/accounts/storage.ts',
+    from: 'from += pagesAtOnce',
+    to: 'from += pagesAtOnce + 1',
+    tests: ['src/accounts/storage.test.ts'],
+    named: 'by small steps and large ones',
+    harm: 'of a large table some of what is stored does not count',
+  },
+  {
+    file: 'src/accounts/store.ts',
+    from: 'bytes === null || bytes < limitBytes ? null',
+    to: 'bytes === null || bytes <= limitBytes ? null',
+    tests: ['test/journeys/storage-limit.test.ts'],
+    named: 'over its limit an organization adds nothing',
+    harm: 'an organization fills the disk of all others',
+  },
+  {
+    file: 'src/platform/http/route-handler.ts',
+    from: 'if (key !== null && (await tools.isKeyUsed({ organizationId, endpoint: routeKey(route), key }))) return;\n  throw',
+    to: 'throw',
+    tests: ['test/journeys/storage-limit.test.ts'],
+    named: 'over its limit an organization adds nothing',
+    harm: 'a client whose answer was lost takes its message for refused, and it was sent',
+  },
+  {
     file: 'src/platform/postgres/database.ts',
     from: "set_config('postillion.organization_ids', organizations_in_service($1), true)",
     to: "set_config('postillion.organization_ids', $1, true)",
