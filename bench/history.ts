@@ -1,9 +1,11 @@
+import { campaignsUnderWay } from '../src/campaigns/campaigns.ts';
 import { emailChannel } from '../src/email/email.ts';
+import { messageChannels } from '../src/roles/channels.ts';
 import { claimDueJobs } from '../src/messages/delivery/claim-store.ts';
 import { noHorizon } from '../src/messages/kept.ts';
 import { listCampaignRecipients } from '../src/messages/campaigns/recipients.ts';
 import { removeOldMessages } from '../src/messages/retention.ts';
-import { messageTables } from '../src/messages/retention-store.ts';
+import { listMessageTables } from '../src/messages/retention-store.ts';
 import { listMessages, listRecipients } from '../src/messages/store.ts';
 import { createManualClock } from '../test/support/manual-clock.ts';
 import { dateOf, systemClock } from '../src/platform/clock.ts';
@@ -20,6 +22,8 @@ import { createBenchInstallation, median } from './installation.ts';
  *
  * BENCH_RECIPIENTS (1,000,000 in all), BENCH_ORGANIZATIONS (5,000), BENCH_MONTHS (13) and BENCH_PARTITIONS (month).
  */
+const messageTables = listMessageTables(messageChannels);
+
 const dayMs = 86_400_000;
 const monthMs = 30 * dayMs;
 const rounds = 60;
@@ -260,7 +264,10 @@ async function measure({
     while (!isOver) waits.push(await once(() => accept(database, organizationOf(0), laterMs)));
   })();
   figures['to drop one'] = await eachOf(() =>
-    removeOldMessages({ database, clock, installed }, new AbortController().signal),
+    removeOldMessages(
+      { database, clock, channels: messageChannels, keeper: campaignsUnderWay, installed },
+      new AbortController().signal,
+    ),
   );
   isOver = true;
   await meanwhile;

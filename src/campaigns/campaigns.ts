@@ -19,4 +19,5 @@ export type {
 } from './channel.ts';
 export type { ChannelPauseReason } from './states.ts';
 export { countCampaignsUnderWay } from './engine-store.ts';
+export { campaignsUnderWay } from './keeper-store.ts';
 export { categoryInput, pickValues, variablesInput, variablesOrNull } from './content-fields.ts';

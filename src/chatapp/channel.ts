@@ -8,6 +8,7 @@ import {
   type MessageChannel,
   type Refusal,
 } from '../messages/messages.ts';
+import { bringChatAppEventsForward } from './event-store.ts';
 import { type CutOffFinding, keepChatAppFindings } from './findings.ts';
 
 /** A message that is refused has failed. None of the refusals says for sure that the number does not exist. */
@@ -76,4 +77,5 @@ export const chatAppChannel: MessageChannel = {
     askedForCategory: 'authentication',
     isSimulatedSuppression: () => false,
   },
+  bringForward: bringChatAppEventsForward,
 };

@@ -1,10 +1,11 @@
 import { formatBytes } from '../platform/bytes.ts';
 import type { Installation } from '../installation/installation.ts';
-import { limitKept, messageTables } from '../messages/messages.ts';
+import { limitKept, listMessageTables } from '../messages/messages.ts';
 import { findLongestKeptDays } from '../accounts/accounts.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { findMissingPartitions, measureTables, partitionsAhead } from '../platform/postgres/partitions.ts';
 import { wordFor } from '../platform/wording.ts';
+import { messageChannels } from '../roles/channels.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 import { programName } from '../platform/program-name.ts';
 
@@ -36,7 +37,7 @@ const partitionsMax = 200;
 /** What messages take on disk, since when they are there, and whether they go as they should. */
 async function examineKept({ database, clock, config }: Installation): Promise<Finding> {
   const [extents, plans] = await Promise.all([
-    measureTables(database, messageTables),
+    measureTables(database, listMessageTables(messageChannels)),
     findLongestKeptDays(database),
   ]);
   const kept = limitKept(config.keptDays, plans);

@@ -1,4 +1,4 @@
-import { findBarredContacts } from '../audience/audience.ts';
+import { addressColumns, findBarredContacts } from '../audience/audience.ts';
 import { isSimulated, isSimulatedSuppression, parseAddress } from '../channels/email/email.ts';
 import type { FailureClass } from '../channels/outcome.ts';
 import { isVerifiedDomain, loadVerifiedDomains } from '../domains/domains.ts';
@@ -82,6 +82,7 @@ export const emailChannel: MessageChannel = {
     askedForCategory: null,
     isSimulatedSuppression,
   },
+  clickedAddress: `c.${addressColumns.email.key}`,
 };
 
 const campaignPolicy = {

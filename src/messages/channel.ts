@@ -49,7 +49,26 @@ export type MessageChannel = {
   /** Made by `defineMessageStatus`. */
   refreshStatus: Statement<unknown>;
   objections: ChannelObjections;
+  /**
+   * SQL for the address under which those recipients are found that a contact was, over its row `c` and `wanted.contact_id`.
+   * Left out: its messages have no clicks, and nothing is credited to them.
+   */
+  clickedAddress?: string;
+  /** Makes due at once what the channel has put off while the clock was ahead. Left out: it puts nothing off. */
+  bringForward?: BringForward;
+  /** Tables of the channel that are partitioned by the ids of messages, and whose rows go with these. */
+  tables?: readonly string[];
 };
+
+/**
+ * What is due later than `dueLatest` was dated while the clock was ahead. Makes so many of these rows due at `at`, at most,
+ * and returns one row for each.
+ */
+export type BringForward = (
+  connection: Connection,
+  times: { at: Date; dueLatest: Date },
+  rowsMax: number,
+) => Promise<readonly unknown[]>;
 
 /** All channels by name. */
 export type MessageChannels = Readonly<Record<SendingChannel, MessageChannel>>;

@@ -16,6 +16,7 @@ export {
 } from './campaigns/recipients.ts';
 export {
   type Attempt,
+  type BringForward,
   type ChannelDeliveries,
   type ChannelDelivery,
   contentBytesMax,
@@ -110,7 +111,7 @@ export {
 } from './kept.ts';
 export { readNumberPrefix } from './number-prefix.ts';
 export { removeOldMessages } from './retention.ts';
-export { messageTables } from './retention-store.ts';
+export { listMessageTables, type MessageKeeper } from './retention-store.ts';
 export {
   type FateRow,
   findMessage,

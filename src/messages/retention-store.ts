@@ -1,24 +1,31 @@
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import type { PartitionRange } from '../platform/postgres/partitions.ts';
-import { toPredicate } from '../platform/postgres/predicate.ts';
+import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
+import type { MessageChannels } from './channel.ts';
 
 /** Partitioned by the ids of messages: what goes together, in the order in which the tables are locked elsewhere. */
-export const messageTables = ['messages', 'message_contents', 'recipients', 'push_engagements'] as const;
+export function listMessageTables(channels: MessageChannels): string[] {
+  const ofChannels = Object.values(channels).flatMap(({ tables = [] }) => tables);
+  return ['messages', 'message_contents', 'recipients', ...ofChannels];
+}
 
 export const contentTables = ['message_contents'] as const;
 
+/** SQL for what keeps messages besides the queue: that they are sent by something which is not over. */
+export type MessageKeeper = {
+  /** Whether it keeps the message, given SQL for the organization and the id. */
+  isKept: (organizationId: string, messageId: string) => Predicate;
+  /** Whether it keeps any of a range, given SQL that is true of a `message_id` in it. Names the index that it reads. */
+  areAnyKept: (isInRange: Predicate) => Predicate;
+};
+
 /**
- * SQL: whether a message is still under way, over its columns `organization_id` and id: its campaign is not over, or some of its
- * recipients are in the queue, be it that they were set aside.
+ * SQL: whether a message is still under way, over its columns `organization_id` and id: it is kept, or some of its recipients
+ * are in the queue, be it that they were set aside.
  */
-const isUnderWay = (organizationId: string, messageId: string) =>
+const isUnderWay = ({ isKept }: MessageKeeper, organizationId: string, messageId: string) =>
   toPredicate(`(
-  exists (
-    select
-    from campaigns c
-    where c.organization_id = ${organizationId} and c.message_id = ${messageId}
-      and c.status in ('queued', 'sending', 'paused') and c.deleted_at is null
-  )
+  ${isKept(organizationId, messageId)}
   or exists (
     select from delivery_queue q where q.organization_id = ${organizationId} and q.message_id = ${messageId}
   )
@@ -31,17 +38,17 @@ const isUnderWay = (organizationId: string, messageId: string) =>
 const isInRange = toPredicate('message_id < $2 and ($1::uuid is null or message_id >= $1)');
 
 /**
- * Whether all messages of a range have come to their end. Campaigns are found by the index campaigns_under_way; the two queues
- * are read as a whole, and have few rows but for what is due. What has ended does not begin again.
+ * Whether all messages of a range have come to their end. The two queues are read as a whole, and have few rows but for what
+ * is due. What has ended does not begin again.
  */
-export async function areAllOver(connection: Connection, { from, before }: PartitionRange): Promise<boolean> {
+export async function areAllOver(
+  connection: Connection,
+  { areAnyKept }: MessageKeeper,
+  { from, before }: PartitionRange,
+): Promise<boolean> {
   const [row] = await connection.rows(
     unpreparedStatement<{ are_over: boolean }>(
-      `select not exists (
-           select
-           from campaigns
-           where status in ('queued', 'sending', 'paused') and deleted_at is null and ${isInRange}
-         )
+      `select not ${areAnyKept(isInRange)}
          and not exists (select from delivery_queue where ${isInRange})
          and not exists (select from delivery_slices where ${isInRange}) as are_over`,
     ),
@@ -73,6 +80,7 @@ export type OldContents = { organizationId: string; before: string; after: strin
  */
 export async function deleteContentsBefore(
   connection: Connection,
+  keeper: MessageKeeper,
   { organizationId, before, after }: OldContents,
   limit: number,
 ): Promise<{ seen: number; last: string | null }> {
@@ -87,7 +95,7 @@ export async function deleteContentsBefore(
        ), gone as (
          delete from message_contents
          where organization_id = $1 and message_id = any (array(select message_id from old))
-           and not ${isUnderWay('$1', 'message_contents.message_id')}
+           and not ${isUnderWay(keeper, '$1', 'message_contents.message_id')}
        )
        select count(*)::integer as seen, max(message_id::text) as last
        from old`,

@@ -1,8 +1,10 @@
 /** What is removed of messages, and what stays although its time is over. The journey is test/journeys/retention.test.ts. */
 import { beforeEach, expect, test } from 'vitest';
+import { messageChannels } from '../../test/support/channels.ts';
 import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
 import { useTestDatabase } from '../../test/support/test-database.ts';
 import { createOrganization, updateOrganization } from '../accounts/accounts.ts';
+import { campaignsUnderWay } from '../campaigns/campaigns.ts';
 import { createIds, type NewId } from '../platform/ids.ts';
 import { type Database, unpreparedStatement } from '../platform/postgres/database.ts';
 import { createPartitions } from '../platform/postgres/partitions.ts';
@@ -75,8 +77,10 @@ const contents = async (organizationId: string) =>
 const countOf = async (table: 'messages' | 'recipients' | 'message_contents') =>
   (await run<{ count: number }>(`select count(*)::integer as count from ${table}`))[0]!.count;
 
+const rooms = { channels: messageChannels, keeper: campaignsUnderWay };
+
 const tidy = (installed: { messages: number | null; content: number | null }) =>
-  removeOldMessages({ database, clock, installed, batchMax, organizationsMax: 1 }, never);
+  removeOldMessages({ ...rooms, database, clock, installed, batchMax, organizationsMax: 1 }, never);
 
 const forever = { messages: null, content: null };
 
@@ -193,6 +197,9 @@ test('it ends between two batches when the process stops', async () => {
       return database.asOrganizations(ids, work);
     },
   };
-  await removeOldMessages({ database: watched, clock, installed: forever, batchMax }, stopping.signal);
+  await removeOldMessages(
+    { ...rooms, database: watched, clock, installed: forever, batchMax },
+    stopping.signal,
+  );
   expect([batches.length, (await contents(own)).length]).toEqual([1, 2 * batchMax]);
 });

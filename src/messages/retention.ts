@@ -5,6 +5,7 @@ import type { Database } from '../platform/postgres/database.ts';
 import { dropPartitionsBefore } from '../platform/postgres/partitions.ts';
 import { workInTurns } from '../platform/queue/turns.ts';
 import { forgetMessagesWithin } from '../sandbox/sandbox.ts';
+import type { MessageChannels } from './channel.ts';
 import { type KeptDays, keptSince, limitKept } from './kept.ts';
 import * as store from './retention-store.ts';
 
@@ -24,6 +25,9 @@ import * as store from './retention-store.ts';
 export type RetentionTools = {
   database: Database;
   clock: Clock;
+  channels: MessageChannels;
+  /** What is sent by something that is not over stays. */
+  keeper: store.MessageKeeper;
   /** The limit of the installation. */
   installed: KeptDays;
   /** Smaller in tests. */
@@ -46,19 +50,24 @@ export async function removeOldMessages(tools: RetentionTools, signal: AbortSign
   // Then contents: they may go earlier than messages, and are what takes most of the disk.
   if (longest.content !== null)
     await dropPartitionsBefore(database, store.contentTables, keptSince(nowMs, longest.content), {
-      mayGo: store.areAllOver,
+      mayGo: (connection, range) => store.areAllOver(connection, tools.keeper, range),
     });
   if (signal.aborted) return;
   if (longest.messages !== null)
-    await dropPartitionsBefore(database, store.messageTables, keptSince(nowMs, longest.messages), {
-      mayGo: store.areAllOver,
-      finish: async (transaction, range) => {
-        if (!(await store.areAllCounted(transaction, range))) return false;
-        // Copies in the sandbox would not be found any more when their contact is deleted.
-        await forgetMessagesWithin(transaction, range);
-        return true;
+    await dropPartitionsBefore(
+      database,
+      store.listMessageTables(tools.channels),
+      keptSince(nowMs, longest.messages),
+      {
+        mayGo: (connection, range) => store.areAllOver(connection, tools.keeper, range),
+        finish: async (transaction, range) => {
+          if (!(await store.areAllCounted(transaction, range))) return false;
+          // Copies in the sandbox would not be found any more when their contact is deleted.
+          await forgetMessagesWithin(transaction, range);
+          return true;
+        },
       },
-    });
+    );
 }
 
 async function deleteContentsOfShorterPlans(
@@ -66,11 +75,11 @@ async function deleteContentsOfShorterPlans(
   nowMs: number,
   signal: AbortSignal,
 ): Promise<void> {
-  const { database, batchMax = defaultBatchMax } = tools;
+  const { database, keeper, batchMax = defaultBatchMax } = tools;
   // Ends at the last old content: each batch of an organization begins where the one before it has ended.
   const deleteBatch = async (old: store.OldContents) => {
     const { seen, last } = await database.asOrganizations([old.organizationId], (transaction) =>
-      store.deleteContentsBefore(transaction, old, batchMax),
+      store.deleteContentsBefore(transaction, keeper, old, batchMax),
     );
     old.after = last;
     return seen === batchMax;

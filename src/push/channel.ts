@@ -85,6 +85,9 @@ export const pushChannel: MessageChannel = {
     askedForCategory: null,
     isSimulatedSuppression: () => false,
   },
+  // A recipient is one of the contact's devices, and its address for all others is the contact.
+  clickedAddress: 'wanted.contact_id::text',
+  tables: ['push_engagements'],
 };
 
 function readFinding({ organizationId, finding }: Finding): PushFinding & { organizationId: string } {

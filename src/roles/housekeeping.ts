@@ -1,5 +1,6 @@
 import { deleteGoneOrganizations, goneMs, measureStorageWhenDue } from '../accounts/accounts.ts';
 import type { Config } from '../config.ts';
+import { campaignsUnderWay } from '../campaigns/campaigns.ts';
 import { deleteOldReached } from '../chat-templates/chat-templates.ts';
 import { deleteOldPostmasterMail } from '../email/email.ts';
 import { deleteOldEvents } from '../events/events.ts';
@@ -17,6 +18,7 @@ import type { Log } from '../platform/log.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { createPartitions, splitPartitionsAhead } from '../platform/postgres/partitions.ts';
 import { tidySandbox } from '../sandbox/sandbox.ts';
+import { messageChannels } from './channels.ts';
 
 export type HousekeepingTools = {
   database: Database;
@@ -42,7 +44,7 @@ export function housekeepingSteps({
   const before = (ageMs: number) => dateOf(clock.nowMs() - ageMs);
   return [
     { name: 'partitions', run: () => createPartitions(database, now(clock), config.partitionSize) },
-    { name: 'bringing forward', run: () => bringForward({ database, clock }) },
+    { name: 'bringing forward', run: () => bringForward({ database, clock, channels: messageChannels }) },
     { name: 'idempotency keys', run: () => deleteExpiredKeys(database, before(retentionMs)) },
     { name: 'rate windows', run: () => deleteOldRateWindows(database, before(rateWindowMaxAgeMs)) },
     { name: 'reputation', run: () => deleteOldReputation(database, clock.nowMs()) },
@@ -57,7 +59,17 @@ export function housekeepingSteps({
     },
     {
       name: 'messages',
-      run: (signal) => removeOldMessages({ database, clock, installed: config.keptDays }, signal),
+      run: (signal) =>
+        removeOldMessages(
+          {
+            database,
+            clock,
+            channels: messageChannels,
+            keeper: campaignsUnderWay,
+            installed: config.keptDays,
+          },
+          signal,
+        ),
     },
     { name: 'events', run: (signal) => deleteOldEvents({ database, clock }, signal) },
     // After what is old is gone.

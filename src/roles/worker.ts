@@ -107,7 +107,7 @@ export async function startWorker(installation: Installation, share = wholeShare
     startSegmentUpkeep(installation),
     startClearing(installation),
     startErasing(installation),
-    startCrediting(installation),
+    startCrediting({ ...installation, channels: messageChannels }),
     startProviderEvents({ ...installation, ...feedback, channels: messageChannels }),
     startChatAppEvents({ ...installation, onContactsChanged }),
     smsProvider &&

@@ -1,6 +1,7 @@
 import { findBarredContacts } from '../audience/audience.ts';
 import type { SmsFailure } from '../channels/sms/sms.ts';
 import { findApprovedSenders, isApprovedSender } from '../senders/senders.ts';
+import { bringTextsForward } from './event-store.ts';
 import { keepSmsFindings } from './findings.ts';
 import { findCutOffTexts } from './store.ts';
 import {
@@ -81,4 +82,5 @@ export const smsChannel: MessageChannel = {
     askedForCategory: null,
     isSimulatedSuppression: () => false,
   },
+  bringForward: bringTextsForward,
 };

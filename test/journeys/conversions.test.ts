@@ -3,6 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import type { GroupRecord } from '../../src/events/conversion-record.ts';
 import type { DefinitionRecord } from '../../src/events/schema.ts';
 import { startCrediting } from '../../src/messages/conversions/crediting.ts';
+import { messageChannels } from '../../src/roles/channels.ts';
 import { eraseNext } from '../../src/messages/erasure/erasure.ts';
 import type { List } from '../../src/platform/http/pagination.ts';
 import { neighbourId } from '../support/neighbour.ts';
@@ -429,7 +430,7 @@ test('a contact that is deleted leaves its conversions, and nothing that says wh
 });
 
 test('five hundred at once are each counted once by two nodes, although transactions fail', async () => {
-  const secondNode = startCrediting(server.installation);
+  const secondNode = startCrediting({ ...server.installation, channels: messageChannels });
   const email = await anEmail();
   await click(email);
   await rowsOf(

@@ -4,12 +4,14 @@
  */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
+import { campaignsUnderWay } from '../../src/campaigns/campaigns.ts';
 import { emailChannel } from '../../src/email/email.ts';
 import { removeOldMessages } from '../../src/messages/messages.ts';
 import { applyReports } from '../../src/messages/feedback/feedback.ts';
 import { readRecipientToken } from '../../src/messages/recipients/token.ts';
 import { countChangedRecipients } from '../../src/messages/recipients/counts.ts';
 import { now } from '../../src/platform/clock.ts';
+import { messageChannels } from '../../src/roles/channels.ts';
 import {
   createShiftedClock,
   type ErrorBody,
@@ -196,7 +198,15 @@ async function standing(): Promise<string[]> {
 /** Two nodes at once, in small batches. One may find that the other is at it, or has a table that it wants. */
 async function tidy(): Promise<void> {
   const { database } = server.installation;
-  const tools = { database, clock, installed: kept, batchMax: 50, organizationsMax: 1 };
+  const tools = {
+    database,
+    clock,
+    channels: messageChannels,
+    keeper: campaignsUnderWay,
+    installed: kept,
+    batchMax: 50,
+    organizationsMax: 1,
+  };
   await eventually(
     async () => {
       const runs = await Promise.allSettled([

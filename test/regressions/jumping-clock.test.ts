@@ -8,6 +8,7 @@ import { type AnchoredClock, startAnchoredClock } from '../../src/platform/postg
 import { type Database, openDatabase, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { createPartitions, findMissingPartitions } from '../../src/platform/postgres/partitions.ts';
 import { bringForward } from '../../src/messages/messages.ts';
+import { messageChannels } from '../../src/roles/channels.ts';
 import { openInstallation } from '../../src/installation/opening.ts';
 import { startWorker } from '../../src/roles/worker.ts';
 import { createShiftedClock, eventually, queueOf, rowsOf, send, settled } from '../support/email-journey.ts';
@@ -189,13 +190,17 @@ test('of the jobs that wait, only those that a clock ahead of time put off are b
     `with texts as (
        insert into sms_events (id, event, due_at)
        select gen_random_uuid(), '{}', now() + pause from unnest(array[interval '6 hours', '5 months']) as pause
+     ), told as (
+       insert into chat_app_events (id, event, due_at)
+       select gen_random_uuid(), json_build_object('organizationId', gen_random_uuid()), now() + pause
+       from unnest(array[interval '6 hours', '5 months']) as pause
      )
      insert into provider_events (id, channel, provider, report, due_at)
      select gen_random_uuid(), channel, 'sandbox', '{}', now() + pause
      from unnest(array['email', 'sms']) as channel
      cross join unnest(array[interval '6 hours', '5 months']) as pause`,
   );
-  await bringForward(server.installation);
+  await bringForward({ ...server.installation, channels: messageChannels });
   const waiting = await rowsOf(
     server,
     `select count(*) filter (where due_at <= clock_timestamp() and accepted_at <= clock_timestamp()) as due,
@@ -203,12 +208,24 @@ test('of the jobs that wait, only those that a clock ahead of time put off are b
        count(claimed_by) as claimed,
        (select count(*) from sms_events where due_at <= clock_timestamp()) as texts_due,
        (select count(*) from sms_events) as texts,
+       (select count(*) from chat_app_events where due_at <= clock_timestamp()) as told_due,
+       (select count(*) from chat_app_events) as told,
        (select count(*) from provider_events where due_at <= clock_timestamp()) as reports_due,
        (select count(*) from provider_events) as reports
      from delivery_queue`,
   );
   expect(waiting).toEqual([
-    { due: 2 * 3003, deferred: 2 * 7, claimed: 2 * 5, texts_due: 1, texts: 2, reports_due: 2, reports: 4 },
+    {
+      due: 2 * 3003,
+      deferred: 2 * 7,
+      claimed: 2 * 5,
+      texts_due: 1,
+      texts: 2,
+      told_due: 1,
+      told: 2,
+      reports_due: 2,
+      reports: 4,
+    },
   ]);
 });
 
@@ -227,12 +244,16 @@ test('five jobs, five texts that came in and five reports are brought forward tw
     `with texts as (
        insert into sms_events (id, event, due_at)
        select gen_random_uuid(), '{}', now() + interval '5 months' from generate_series(1, 5)
+     ), told as (
+       insert into chat_app_events (id, event, due_at)
+       select gen_random_uuid(), json_build_object('organizationId', gen_random_uuid()), now() + interval '5 months'
+       from generate_series(1, 5)
      )
      insert into provider_events (id, channel, provider, report, due_at)
      select gen_random_uuid(), 'email', 'sandbox', '{}', now() + interval '5 months' from generate_series(1, 5)`,
   );
-  await bringForward({ ...server.installation, rowsMax: 2 });
-  for (const table of ['delivery_queue', 'sms_events', 'provider_events'])
+  await bringForward({ ...server.installation, channels: messageChannels, rowsMax: 2 });
+  for (const table of ['delivery_queue', 'sms_events', 'chat_app_events', 'provider_events'])
     expect(await rowsOf(server, `select from ${table} where due_at > clock_timestamp()`)).toEqual([]);
 });
 
@@ -252,6 +273,7 @@ test('the queue is read by its key, a limited number of rows at a time, whatever
   const plans: string[] = [];
   await bringForward({
     ...server.installation,
+    channels: messageChannels,
     database: {
       ...database,
       transactionByIndex: (work) =>

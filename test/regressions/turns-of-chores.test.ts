@@ -7,6 +7,7 @@ import { once } from 'node:events';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
 import { startClearing } from '../../src/audience/jobs.ts';
+import { campaignsUnderWay } from '../../src/campaigns/campaigns.ts';
 import { startCampaigns } from '../../src/campaigns/jobs.ts';
 import { startTemplateWork } from '../../src/chat-templates/jobs.ts';
 import { insertChatAppEvents } from '../../src/chatapp/event-store.ts';
@@ -216,7 +217,7 @@ const chores: Record<ChoreName, Cases> = {
       );
       return organizationId;
     },
-    start: () => startCrediting({ ...server.installation, creditedMax: batch }),
+    start: () => startCrediting({ ...server.installation, channels: messageChannels, creditedMax: batch }),
   },
   'counting recipients': {
     table: 'recipient_changes',
@@ -438,7 +439,9 @@ const housekeeping: Readonly<Record<string, Cases>> = {
     },
     start: () =>
       nodeOf((signal) => {
-        const tools = { ...server.installation, clock: inTwentyDays(), installed: never, batchMax: batch };
+        const rooms = { channels: messageChannels, keeper: campaignsUnderWay };
+        const limits = { installed: never, batchMax: batch };
+        const tools = { ...server.installation, ...rooms, ...limits, clock: inTwentyDays() };
         return removeOldMessages(tools, signal);
       }),
   },

@@ -12,7 +12,8 @@ import type { Transaction } from '../../platform/postgres/database.ts';
 import { type ChoreTools, type RunningChore, startChore } from '../../platform/queue/chore.ts';
 import { pauseAfterFailureMs } from '../../platform/queue/pauses.ts';
 import { applyDueEvents } from '../feedback/stored-events.ts';
-import { findLastClicked } from './store.ts';
+import type { MessageChannels } from '../channel.ts';
+import { defineLastClicked, findLastClicked } from './store.ts';
 
 /**
  * Credits conversions: events that were worth something, each to the message that its contact clicked last, at most seven
@@ -27,6 +28,7 @@ import { findLastClicked } from './store.ts';
  * A contact that was deleted before its conversion came here is found by its pushes only.
  */
 export type CreditingTools = ChoreTools & {
+  channels: MessageChannels;
   /** Smaller in tests. */
   creditedMax?: number;
 };
@@ -37,6 +39,7 @@ const defaultCreditedMax = 200;
 /** May run on any number of nodes. */
 export function startCrediting(tools: CreditingTools): RunningChore {
   const { creditedMax = defaultCreditedMax } = tools;
+  const lastClicked = defineLastClicked(tools.channels);
   return startChore(tools, {
     name: 'crediting conversions',
     topic: 'conversions',
@@ -44,7 +47,7 @@ export function startCrediting(tools: CreditingTools): RunningChore {
       const taken = await applyDueEvents<PendingConversion>(tools, {
         name: 'conversions',
         appliedMax: creditedMax,
-        apply: (conversionsMax) => creditTogether(tools, conversionsMax),
+        apply: (conversionsMax) => creditTogether(tools, lastClicked, conversionsMax),
         takeNext: (transaction) => takeDueConversions(transaction, now(tools.clock), 1),
         putBack: (transaction, conversions) => putBack(tools, transaction, conversions),
       });
@@ -54,12 +57,16 @@ export function startCrediting(tools: CreditingTools): RunningChore {
 }
 
 /** Returns how many were credited. */
-async function creditTogether({ database, clock }: CreditingTools, conversionsMax: number): Promise<number> {
+async function creditTogether(
+  { database, clock }: CreditingTools,
+  lastClicked: ReturnType<typeof defineLastClicked>,
+  conversionsMax: number,
+): Promise<number> {
   return database.transactionByIndex(async (transaction) => {
     const conversions = await takeDueConversions(transaction, now(clock), conversionsMax);
     if (conversions.length === 0) return 0;
     await transaction.asOrganizations(organizationsOf(conversions), async () => {
-      const clicked = await findLastClicked(transaction, conversions);
+      const clicked = await findLastClicked(transaction, lastClicked, conversions);
       await creditConversions(
         transaction,
         conversions.map((conversion) => ({ ...conversion, ...(clicked.get(conversion.id) ?? nothing) })),

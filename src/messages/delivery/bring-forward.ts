@@ -1,9 +1,16 @@
-import { channels } from '../../channels/channel.ts';
 import { bringConversionsForward } from '../../events/events.ts';
 import { dateOf, type Clock } from '../../platform/clock.ts';
-import { type Database, type Transaction, unpreparedStatement } from '../../platform/postgres/database.ts';
-import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import type { Database, Transaction } from '../../platform/postgres/database.ts';
 import { wakeOnce } from '../../platform/queue/wake.ts';
+import type { MessageChannels } from '../channel.ts';
+import type { RecipientKey } from '../keys.ts';
+import {
+  bringReportsForward,
+  listWaitingAfter,
+  makeDue,
+  type WaitingJob,
+  type WaitingTimes,
+} from './bring-forward-store.ts';
 import { pauseMsMax } from './retry.ts';
 
 /**
@@ -28,10 +35,12 @@ const statementsMax = 2_000;
 export async function bringForward({
   database,
   clock,
+  channels,
   rowsMax = defaultRowsMax,
 }: {
   database: Database;
   clock: Clock;
+  channels: MessageChannels;
   /** Smaller in tests. */
   rowsMax?: number;
 }): Promise<void> {
@@ -42,10 +51,9 @@ export async function bringForward({
     acceptedLatest: dateOf(nowMs + aheadMsMax),
   };
   const hasJobs = await bringJobsForward(database, times, rowsMax);
-  const limits = [times.at, times.dueLatest, rowsMax];
-  await repeat(rowsMax, () => database.rows(providerEventsForward, [...limits, channels]));
-  await repeat(rowsMax, () => database.rows(smsEventsForward, limits));
-  await repeat(rowsMax, () => bringConversionsForward(database, times, rowsMax));
+  const ofChannels = Object.values(channels).flatMap((channel) => channel.bringForward ?? []);
+  for (const bring of [bringReportsForward, ...ofChannels, bringConversionsForward])
+    await repeat(rowsMax, () => bring(database, times, rowsMax));
   if (hasJobs) await wakeOnce(database, 'deliveries');
 }
 
@@ -57,24 +65,19 @@ async function repeat(rowsMax: number, bringBatch: () => Promise<readonly unknow
   }
 }
 
-/** Jobs later than `dueLatest` or `acceptedLatest` were dated while the clock was ahead, and are made due at `at`. */
-type Times = { at: Date; dueLatest: Date; acceptedLatest: Date };
-
-type Key = { organization_id: string; message_id: string; ordinal: number };
-
 const nobody = '00000000-0000-0000-0000-000000000000';
 
 /** Returns whether there were any. */
-async function bringJobsForward(database: Database, times: Times, rowsMax: number): Promise<boolean> {
-  let last: Key | undefined = { organization_id: nobody, message_id: nobody, ordinal: 0 };
+async function bringJobsForward(database: Database, times: WaitingTimes, rowsMax: number): Promise<boolean> {
+  let last: RecipientKey | undefined = { organizationId: nobody, messageId: nobody, ordinal: 0 };
   let isAny = false;
   for (let batches = 0; batches < statementsMax && last !== undefined; batches += 1) {
-    const after: Key = last;
-    const jobs = await database.transactionByIndex((transaction) =>
+    const after: RecipientKey = last;
+    const jobs: WaitingJob[] = await database.transactionByIndex((transaction) =>
       bringBatchForward(transaction, times, { after, rowsMax }),
     );
     last = jobs.at(-1);
-    isAny ||= jobs.some(({ is_ahead }) => is_ahead);
+    isAny ||= jobs.some(({ isAhead }) => isAhead);
   }
   return isAny;
 }
@@ -82,89 +85,11 @@ async function bringJobsForward(database: Database, times: Times, rowsMax: numbe
 /** Returns all jobs that were read. */
 async function bringBatchForward(
   transaction: Transaction,
-  { at, dueLatest, acceptedLatest }: Times,
-  { after, rowsMax }: { after: Key; rowsMax: number },
-): Promise<(Key & { is_ahead: boolean })[]> {
-  await transaction.rows(withoutBitmaps);
-  const jobs = await transaction.rows(jobsAfter, [
-    dueLatest,
-    acceptedLatest,
-    rowsMax,
-    after.organization_id,
-    after.message_id,
-    after.ordinal,
-  ]);
-  const ahead = jobs.filter(({ is_ahead }) => is_ahead);
-  if (ahead.length > 0) {
-    await transaction.rows(jobsForward, [
-      at,
-      ahead.map(({ organization_id }) => organization_id),
-      ahead.map(({ message_id }) => message_id),
-      ahead.map(({ ordinal }) => ordinal),
-    ]);
-  }
+  times: WaitingTimes,
+  page: { after: RecipientKey; rowsMax: number },
+): Promise<WaitingJob[]> {
+  const jobs = await listWaitingAfter(transaction, times, page);
+  const ahead = jobs.filter(({ isAhead }) => isAhead);
+  if (ahead.length > 0) await makeDue(transaction, ahead, times.at);
   return jobs;
 }
-
-/** A bitmap scan has no order: all rows after the key would be read and sorted for each batch. */
-const withoutBitmaps = unpreparedStatement("select set_config('enable_bitmapscan', 'off', true)");
-
-/** Claimed rows are left to their worker, which uses the present clock. Reads by the primary key. */
-const jobsAfter = unpreparedStatement<Key & { is_ahead: boolean }>(
-  `select organization_id, message_id, ordinal,
-     claimed_by is null and set_aside_at is null and (accepted_at > $2 or due_at > $1) as is_ahead
-   from delivery_queue
-   where (organization_id, message_id, ordinal) > ($4, $5, $6)
-   order by organization_id, message_id, ordinal
-   limit $3`,
-);
-
-/**
- * By the primary key. Competes with claims, and skips what they have, or have had meanwhile: as a function of the two
- * columns, or else PostgreSQL would read the index of all that nobody has claimed.
- */
-const jobsForward = unpreparedStatement(
-  `with ahead as (
-     select q.organization_id, q.message_id, q.ordinal
-     from unnest($2::uuid[], $3::uuid[], $4::integer[]) as found (organization_id, message_id, ordinal)
-     join delivery_queue q on ${hasKeyOf('q', 'found', ['message_id', 'ordinal'])}
-     for update of q skip locked
-   )
-   update delivery_queue q
-   set due_at = $1, accepted_at = least(q.accepted_at, $1)
-   from ahead
-   where ${hasKeyOf('q', 'ahead', ['message_id', 'ordinal'])} and num_nulls(q.claimed_by, q.set_aside_at) = 2`,
-);
-
-/** Also on channels that only newer nodes know. Uses the index provider_events_due. */
-const providerEventsForward = unpreparedStatement<{ is_forward: boolean }>(
-  `with ahead as (
-     select e.id
-     from unnest($4::text[]) as known (channel)
-     join provider_events e using (channel)
-     where e.due_at > $2
-     limit $3
-     for update of e skip locked
-   )
-   update provider_events e
-   set due_at = $1
-   from ahead
-   where e.id = ahead.id
-   returning true as is_forward`,
-);
-
-/** Uses the index sms_events_due. */
-const smsEventsForward = unpreparedStatement<{ is_forward: boolean }>(
-  `with ahead as (
-     select id
-     from sms_events
-     where due_at > $2
-     limit $3
-     for update skip locked
-   )
-   update sms_events e
-   set due_at = $1
-   from ahead
-   where e.id = ahead.id
-   returning true as is_forward`,
-);

@@ -9,7 +9,7 @@ import type { ReportedFate } from './suppressing.ts';
 /**
  * The reputation guard. Mail servers judge an installation by everything it sends: an organization that writes to many
  * addresses that do not exist, or whose recipients complain, harms all others. Its rates over a rolling day lead first
- * to a warning, and then to its suspension for email until the operator lifts it. Counting then starts again at zero.
+ * to a warning, and then to its suspension until the operator lifts it. Counting then starts again at zero.
  */
 export type ReputationTools = { clock: Clock; log: Log; random: () => number };
 
@@ -34,7 +34,7 @@ export function shardOf({ random }: Pick<ReputationTools, 'random'>): number {
 export async function countFates(
   transaction: Transaction,
   tools: ReputationTools,
-  { judgement }: MessageChannel,
+  { judgement, words }: MessageChannel,
   fates: readonly (ReportedFate & { wasHandedOff: boolean })[],
 ): Promise<void> {
   if (judgement === null) return;
@@ -56,7 +56,8 @@ export async function countFates(
   const atMs = tools.clock.nowMs();
   await store.addFates(transaction, { at: dateOf(atMs), shard: shardOf(tools), counts });
   for (const [organizationId, { bounced, complained }] of counts) {
-    if (bounced > 0 || complained > 0) await guard(transaction, tools, organizationId, atMs);
+    if (bounced > 0 || complained > 0)
+      await guard(transaction, tools, organizationId, { atMs, medium: words.medium });
   }
 }
 
@@ -64,7 +65,7 @@ async function guard(
   transaction: Transaction,
   tools: ReputationTools,
   organizationId: string,
-  atMs: number,
+  { atMs, medium }: { atMs: number; medium: string },
 ): Promise<void> {
   const day = await store.sumFates(transaction, organizationId, dateOf(atMs - dayMs));
   const verdict = judgeReputation(day);
@@ -77,7 +78,7 @@ async function guard(
   if (!hasChanged) return;
   const message =
     verdict === 'suspend'
-      ? 'the organization is suspended for email: too many bounces or complaints'
+      ? `the organization is suspended for ${medium}: too many bounces or complaints`
       : 'the bounces or complaints of the organization come near to a suspension';
   tools.log.warn({ organization_id: organizationId, ...day }, message);
 }

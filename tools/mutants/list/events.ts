@@ -242,9 +242,9 @@ export const events: readonly Mutant[] = [
     harm: 'what one person buys is credited to what another one clicked',
   },
   {
-    file: 'src/messages/conversions/store.ts',
-    from: '(values (wanted.contact_id::text), ',
-    to: '(values ',
+    file: 'src/push/channel.ts',
+    from: "  clickedAddress: 'wanted.contact_id::text',\n",
+    to: '',
     tests: conversions,
     named: 'is credited to a push',
     harm: 'no push is ever credited with anything',

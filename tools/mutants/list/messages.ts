@@ -992,11 +992,19 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/bring-forward.ts',
-    from: '  await repeat(rowsMax, () => database.rows(providerEventsForward, [...limits, channels]));\n',
-    to: '',
+    from: '[bringReportsForward, ...ofChannels, bringConversionsForward]',
+    to: '[...ofChannels, bringConversionsForward]',
     tests: ['test/regressions/jumping-clock.test.ts'],
     named: 'of the jobs that wait, only those that a clock ahead of time put off are brought forward',
     harm: 'reports that were put off while the clock was ahead wait for months',
+  },
+  {
+    file: 'src/chatapp/channel.ts',
+    from: '  bringForward: bringChatAppEventsForward,\n',
+    to: '',
+    tests: ['test/regressions/jumping-clock.test.ts'],
+    named: 'of the jobs that wait, only those that a clock ahead of time put off are brought forward',
+    harm: 'a STOP that was put off while the clock was ahead waits for months',
   },
   {
     file: 'src/messages/feedback/stored-events.ts',

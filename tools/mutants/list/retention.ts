@@ -5,9 +5,9 @@ const journey = ['test/journeys/retention.test.ts'];
 /** Messages that are too old to be kept. */
 export const retention: readonly Mutant[] = [
   {
-    file: 'src/messages/retention-store.ts',
-    from: "           where status in ('queued', 'sending', 'paused') and deleted_at is null and ${isInRange}",
-    to: "           where status in ('queued', 'sending') and deleted_at is null and ${isInRange}",
+    file: 'src/campaigns/keeper-store.ts',
+    from: "         where status in ('queued', 'sending', 'paused') and deleted_at is null and ${isInRange}",
+    to: "         where status in ('queued', 'sending') and deleted_at is null and ${isInRange}",
     tests: journey,
     harm: 'the recipients of a campaign that is paused are dropped before they were written to',
   },
