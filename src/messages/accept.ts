@@ -8,6 +8,7 @@ import {
   type QuotaDemand,
   type QuotaVerdict,
   type SendingPlan,
+  usagePlace,
 } from '../accounts/accounts.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { type Clock, dateOf } from '../platform/clock.ts';
@@ -215,19 +216,17 @@ async function acceptAtOnce(
     demands.map(({ organizationId }) => organizationId),
     [
       ...before,
-      store.acceptAtOnce(
-        acceptance,
-        candidates.map(toNewMessage),
-        {
-          senders: listOnce(
-            submissions.map(({ organizationId, senderName: name }) => ({ organizationId, name })),
-          ),
-          demands,
-          templates: listOnce(submissions.flatMap(keptVersionsOf)),
-          notified,
-        },
+      acceptance.bind({
+        messages: candidates.map(toNewMessage),
         at,
-      ),
+        senders: listOnce(
+          submissions.map(({ organizationId, senderName: name }) => ({ organizationId, name })),
+        ),
+        demands,
+        place: usagePlace(at),
+        templates: listOnce(submissions.flatMap(keptVersionsOf)),
+        notified,
+      }),
       ...keepResponsesAtOnce(keyed, time),
     ],
   );

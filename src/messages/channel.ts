@@ -7,7 +7,7 @@ import type { Connection, Statement, Transaction } from '../platform/postgres/da
 import type { Secrets } from '../platform/secrets.ts';
 import type { MessageKey, RecipientKey } from './keys.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
-import type { AcceptedAtOnce } from './store.ts';
+import type { Acceptance } from './store.ts';
 
 /**
  * What messages know of a channel. Accepting, claiming, pacing, markers, crashes, settling, reports, objections and
@@ -19,7 +19,7 @@ export type MessageChannel = {
   words: ChannelWords;
   senders: SenderRule;
   /** Made by `defineAcceptance`, of the rule for senders once more; null where that cannot be said in SQL. */
-  acceptance: Statement<AcceptedAtOnce> | null;
+  acceptance: Acceptance | null;
   /**
    * What outcomes mean, which may depend on the message. Its category is only told where a worker has died, and so are
    * the details of a campaign; otherwise a channel that goes by them says so with each attempt (`MessageFacts`).

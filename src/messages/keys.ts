@@ -1,4 +1,5 @@
 import type { RecipientKey } from '../channels/outcome.ts';
+import type { Columns } from '../platform/postgres/parameters.ts';
 
 /** The key of a recipient, and of a row in the queue, after the organization. */
 export const recipientKey = ['message_id', 'ordinal'] as const;
@@ -13,6 +14,15 @@ export function keyColumns(jobs: readonly RecipientKey[]): [string[], string[], 
     jobs.map(({ messageId }) => messageId),
     jobs.map(({ ordinal }) => ordinal),
   ];
+}
+
+/** The same for statements that are defined with their parameters. */
+export function columnsOfKey<Item>(keyOf: (item: Item) => RecipientKey): Columns<Item> {
+  return {
+    organization_id: ['uuid', (item) => keyOf(item).organizationId],
+    message_id: ['uuid', (item) => keyOf(item).messageId],
+    ordinal: ['integer', (item) => keyOf(item).ordinal],
+  };
 }
 
 export function messageColumns(messages: readonly MessageKey[]): [string[], string[]] {

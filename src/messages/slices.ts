@@ -1,3 +1,4 @@
+import type { Columns } from '../platform/postgres/parameters.ts';
 import { toPredicate } from '../platform/postgres/predicate.ts';
 import type { DeliverySlice } from './channel.ts';
 
@@ -12,6 +13,15 @@ export function sliceColumns(
     slices.map(({ messageId }) => messageId),
     slices.map(({ firstOrdinal }) => firstOrdinal),
   ];
+}
+
+/** The same for statements that are defined with their parameters. */
+export function columnsOfSlice<Item>(sliceOf: (item: Item) => DeliverySlice): Columns<Item> {
+  return {
+    organization_id: ['uuid', (item) => sliceOf(item).organizationId],
+    message_id: ['uuid', (item) => sliceOf(item).messageId],
+    first_ordinal: ['integer', (item) => sliceOf(item).firstOrdinal],
+  };
 }
 
 /** Whether a recipient `r` is in a slice, so that it is still to be written to, or is being written to. */

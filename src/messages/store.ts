@@ -1,14 +1,9 @@
 import { toComposed, toSearchKey } from '../platform/characters.ts';
-import { countDemand, type HeldDemand, planAllows, usagePlace } from '../accounts/accounts.ts';
+import { countDemand, type HeldDemand, planAllows, type usagePlace } from '../accounts/accounts.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
-import {
-  type Bound,
-  type Connection,
-  type Statement,
-  statement,
-  unpreparedStatement,
-} from '../platform/postgres/database.ts';
+import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type DefinedStatement, defineStatement, type Parameters } from '../platform/postgres/parameters.ts';
 import { instantOfId, lowestIdAt } from '../platform/ids.ts';
 import { stopUnless, isNotStopped } from '../platform/postgres/stop.ts';
 import { allOf, anyOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
@@ -17,7 +12,7 @@ import { type Horizon, isBeyond } from './kept.ts';
 import type { RecipientKey } from './keys.ts';
 import { insertionOf } from './recipients/insertion-store.ts';
 import type { dropReasons, RecipientStatus } from './schema.ts';
-import type { RecipientField, Submission } from './submission.ts';
+import type { RecipientField, Submission, SubmittedRecipient } from './submission.ts';
 
 export type NewMessage = {
   id: string;
@@ -35,87 +30,151 @@ const largeContentLengthMin = 65_536;
 
 const lanes = { transactional: 0, campaign: 1 } as const;
 
+type NewMessages = { messages: readonly NewMessage[]; at: Date };
+
+type NewRecipient = SubmittedRecipient & { message: NewMessage; ordinal: number; contentBytes: number };
+
 /**
  * SQL: inserts a batch of messages into all their tables, in common table expressions of one statement, if the condition
- * holds: round trips and planning for six tables would cost more than the rows. Parameters $1–$10 and $21–$23 have an
- * item for each message, the others up to $24 one for each recipient.
+ * holds: round trips and planning for six tables would cost more than the rows.
  */
-function insertionsIf(condition: Predicate): string {
+function insertionsIf({ value, rows }: Parameters<NewMessages>, condition: Predicate): string {
+  const messages = rows(({ messages: each }) => each, {
+    organization_id: ['uuid', ({ submission }) => submission.organizationId],
+    id: ['uuid', ({ id }) => id],
+    channel: ['text', ({ submission }) => submission.channel],
+    class: ['text', ({ submission }) => submission.class],
+    sender: ['text', ({ submission }) => submission.sender],
+    subject: ['text', ({ submission }) => submission.subject],
+    subject_key: ['text', ({ submission }) => submission.searchText && toSubjectKey(submission.searchText)],
+    category: ['text', ({ submission }) => submission.category],
+    template_id: ['uuid', ({ submission }) => submission.templateId],
+    details: ['text', ({ submission }) => submission.details],
+    recipient_count: ['integer', ({ submission }) => submission.recipients.length],
+    content: ['text', ({ submission }) => (isLarge(submission) ? null : submission.content)],
+  });
+  const recipients = rows(({ messages: each }) => each.flatMap(recipientsOf), {
+    organization_id: ['uuid', ({ message }) => message.submission.organizationId],
+    message_id: ['uuid', ({ message }) => message.id],
+    ordinal: ['integer', ({ ordinal }) => ordinal],
+    field: ['text', ({ field }) => field],
+    address: ['text', ({ address }) => address],
+    address_key: ['text', ({ addressKey }) => addressKey],
+    drop_reason: ['text', ({ dropReason }) => dropReason],
+    channel: ['text', ({ message }) => message.submission.channel],
+    lane: ['smallint', ({ message }) => lanes[message.submission.class]],
+    content_bytes: ['integer', ({ contentBytes }) => contentBytes],
+    trace_id: ['uuid', ({ message }) => message.traceId],
+  });
+  const at = value((given) => given.at);
+  const key = ['organization_id', 'message_id', 'ordinal'];
   return `new_messages as (
      insert into messages
        (organization_id, id, channel, class, status, sender, subject, subject_key, category, template_id, details,
        recipient_count, created_at, updated_at)
      select organization_id, id, channel, class, case when recipient_count = 0 then 'skipped' else 'queued' end,
-       sender, subject, subject_key, category, template_id, details::json, recipient_count, $10, $10
-     from unnest(
-       $1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::uuid[], $21::text[],
-       $22::text[], $23::integer[]
-     ) as message (
-       organization_id, id, channel, class, sender, subject, category, template_id, details, subject_key,
-       recipient_count
-     )
+       sender, subject, subject_key, category, template_id, details::json, recipient_count, ${at}, ${at}
+     from ${messages('message')}
      where ${condition}
    ), new_contents as (
      insert into message_contents (organization_id, message_id, content)
      select organization_id, id, content::json
-     from unnest($1::uuid[], $2::uuid[], $9::text[]) as message (organization_id, id, content)
+     from ${messages('message', { only: ['organization_id', 'id', 'content'] })}
      where content is not null and ${condition}
    ), new_recipients as (
-     ${insertionOf(
-       `unnest($11::uuid[], $12::uuid[], $13::integer[], $14::text[], $15::text[], $16::text[], $17::text[])
-       as recipient (organization_id, message_id, ordinal, field, address, address_key, drop_reason)`,
-       { at: '$10', condition },
-     )}
+     ${insertionOf(recipients('recipient', { only: [...key, 'field', 'address', 'address_key', 'drop_reason'] }), { at, condition })}
    ), new_jobs as (
      insert into delivery_queue
        (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes, trace_id)
-     select organization_id, message_id, ordinal, channel, lane, $10, $10, content_bytes, trace_id
-     from unnest(
-       $11::uuid[], $12::uuid[], $13::integer[], $17::text[], $18::text[], $19::smallint[], $20::integer[], $24::uuid[]
-     ) as recipient (organization_id, message_id, ordinal, drop_reason, channel, lane, content_bytes, trace_id)
+     select organization_id, message_id, ordinal, channel, lane, ${at}, ${at}, content_bytes, trace_id
+     from ${recipients('recipient', { only: [...key, 'drop_reason', 'channel', 'lane', 'content_bytes', 'trace_id'] })}
      where drop_reason is null and ${condition}
    )`;
 }
 
-const insertAll = statement('messages_insert_all', `with ${insertionsIf(toPredicate('true'))} select`);
+function recipientsOf(message: NewMessage): NewRecipient[] {
+  const { submission, sealedAttachments } = message;
+  const contentBytes = sealedAttachments.reduce((sum, { length }) => sum + length, submission.content.length);
+  return submission.recipients.map((recipient, ordinal) => ({
+    ...recipient,
+    message,
+    ordinal,
+    contentBytes,
+  }));
+}
 
-/** What `acceptAtOnce` returns: one row. */
+const insertAll = defineStatement<NewMessages>(
+  'messages_insert_all',
+  (parameters) => `with ${insertionsIf(parameters, toPredicate('true'))} select`,
+);
+
+/** What an acceptance returns: one row. */
 export type AcceptedAtOnce = { is_accepted: boolean };
+
+/** A batch of messages, and what it asks of the accounts, each once. */
+export type Wants = NewMessages & {
+  senders: readonly { organizationId: string; name: string }[];
+  demands: readonly HeldDemand[];
+  /** Where the demands are counted. */
+  place: ReturnType<typeof usagePlace>;
+  templates: readonly KeptVersion[];
+  /** The channel of PostgreSQL to be notified; null if nobody needs to be. */
+  notified: string | null;
+};
+
+export type Acceptance = DefinedStatement<Wants, AcceptedAtOnce>;
 
 /**
  * The statement that accepts a batch of messages of one channel at once, unless it is stopped or something stands in the
  * way of one of them: then it stores nothing, and stops those after it. `isOwnSender` is SQL over a row `sender` with
  * `organization_id` and `name`.
  */
-export function defineAcceptance(channel: SendingChannel, isOwnSender: Predicate): Statement<AcceptedAtOnce> {
+export function defineAcceptance(channel: SendingChannel, isOwnSender: Predicate): Acceptance {
   const isAccepted = toPredicate('(select is_accepted from verdict)');
-  // `bool_and` leaves nulls out: what is not found must be false.
-  return statement(
-    `messages_accept_${channel}`,
-    `with demand as materialized (
+  return defineStatement<Wants, AcceptedAtOnce>(`messages_accept_${channel}`, (parameters) => {
+    const { value, rows } = parameters;
+    const demands = rows((wants) => wants.demands, {
+      organization_id: ['uuid', ({ organizationId }) => organizationId],
+      units: ['bigint', ({ units }) => units],
+      is_held: ['boolean', ({ isHeld }) => isHeld],
+    });
+    const senders = rows((wants) => wants.senders, {
+      organization_id: ['uuid', ({ organizationId }) => organizationId],
+      name: ['text', ({ name }) => name],
+    });
+    const templates = rows((wants) => wants.templates, {
+      organization_id: ['uuid', ({ organizationId }) => organizationId],
+      id: ['uuid', ({ id }) => id],
+      version: ['text', ({ version }) => version],
+    });
+    const month = value(({ place: [first] }) => first);
+    const shard = value(({ place: [, second] }) => second);
+    const notified = value((wants) => wants.notified);
+    // `bool_and` leaves nulls out: what is not found must be false.
+    return `with demand as materialized (
        select organization_id, units, is_held
-       from unnest($27::uuid[], $28::bigint[], $29::boolean[]) as demand (organization_id, units, is_held)
+       from ${demands('demand')}
      ), verdict as materialized (
        select
          (
            select coalesce(bool_and(coalesce(${isOwnSender}, false)), false)
-           from unnest($25::uuid[], $26::text[]) as sender (organization_id, name)
+           from ${senders('sender')}
          )
-         and (select coalesce(bool_and(coalesce(${planAllows(channel, '$30')}, false)), false) from demand)
+         and (select coalesce(bool_and(coalesce(${planAllows(channel, month)}, false)), false) from demand)
          and (
            select coalesce(bool_and(coalesce(${isTemplateUnchanged}, false)), true)
-           from unnest($32::uuid[], $33::uuid[], $34::text[]) as kept (organization_id, id, version)
+           from ${templates('kept')}
          )
          and ${isNotStopped} as is_accepted
-     ), ${insertionsIf(isAccepted)}, counted as (
-       ${countDemand({ channel, month: '$30', shard: '$31', condition: isAccepted })}
+     ), ${insertionsIf(parameters, isAccepted)}, counted as (
+       ${countDemand({ channel, month, shard, condition: isAccepted })}
      )
      select
        is_accepted,
        ${stopUnless(toPredicate('is_accepted'))},
-       (select pg_notify($35, '${channel}') where is_accepted and $35::text is not null)
-     from verdict`,
-  );
+       (select pg_notify(${notified}, '${channel}') where is_accepted and ${notified}::text is not null)
+     from verdict`;
+  });
 }
 
 export async function insertMessages(
@@ -123,86 +182,8 @@ export async function insertMessages(
   messages: readonly NewMessage[],
   at: Date,
 ): Promise<void> {
-  await connection.rows(insertAll, insertionParameters(messages, at));
-}
-
-/** What a batch asks of the accounts, each once. */
-export type Wants = {
-  senders: readonly { organizationId: string; name: string }[];
-  demands: readonly HeldDemand[];
-  templates: readonly KeptVersion[];
-  /** The channel of PostgreSQL to be notified; null if nobody needs to be. */
-  notified: string | null;
-};
-
-/** `acceptance` is that of the messages' channel, made by `defineAcceptance`. */
-export function acceptAtOnce(
-  acceptance: Statement<AcceptedAtOnce>,
-  messages: readonly NewMessage[],
-  { senders, demands, templates, notified }: Wants,
-  at: Date,
-): Bound<AcceptedAtOnce> {
-  return {
-    statement: acceptance,
-    values: [
-      ...insertionParameters(messages, at),
-      senders.map(({ organizationId }) => organizationId),
-      senders.map(({ name }) => name),
-      demands.map(({ organizationId }) => organizationId),
-      demands.map(({ units }) => units),
-      demands.map(({ isHeld }) => isHeld),
-      ...usagePlace(at),
-      templates.map(({ organizationId }) => organizationId),
-      templates.map(({ id }) => id),
-      templates.map(({ version }) => version),
-      notified,
-    ],
-  };
-}
-
-function insertionParameters(messages: readonly NewMessage[], at: Date): unknown[] {
-  const recipients = messages.flatMap(({ id, submission, sealedAttachments, traceId }) => {
-    const contentBytes = sealedAttachments.reduce(
-      (sum, { length }) => sum + length,
-      submission.content.length,
-    );
-    return submission.recipients.map((recipient, ordinal) => ({
-      ...recipient,
-      organizationId: submission.organizationId,
-      messageId: id,
-      ordinal,
-      channel: submission.channel,
-      lane: lanes[submission.class],
-      contentBytes,
-      traceId,
-    }));
-  });
-  return [
-    messages.map(({ submission }) => submission.organizationId),
-    messages.map(({ id }) => id),
-    messages.map(({ submission }) => submission.channel),
-    messages.map(({ submission }) => submission.class),
-    messages.map(({ submission }) => submission.sender),
-    messages.map(({ submission }) => submission.subject),
-    messages.map(({ submission }) => submission.category),
-    messages.map(({ submission }) => submission.templateId),
-    messages.map(({ submission }) => (isLarge(submission) ? null : submission.content)),
-    at,
-    recipients.map(({ organizationId }) => organizationId),
-    recipients.map(({ messageId }) => messageId),
-    recipients.map(({ ordinal }) => ordinal),
-    recipients.map(({ field }) => field),
-    recipients.map(({ address }) => address),
-    recipients.map(({ addressKey }) => addressKey),
-    recipients.map(({ dropReason }) => dropReason),
-    recipients.map(({ channel }) => channel),
-    recipients.map(({ lane }) => lane),
-    recipients.map(({ contentBytes }) => contentBytes),
-    messages.map(({ submission }) => submission.details),
-    messages.map(({ submission }) => submission.searchText && toSubjectKey(submission.searchText)),
-    messages.map(({ submission }) => submission.recipients.length),
-    recipients.map(({ traceId }) => traceId),
-  ];
+  const { statement, values } = insertAll.bind({ messages, at });
+  await connection.rows(statement, values);
 }
 
 const searchKeyLengthMax = 200;

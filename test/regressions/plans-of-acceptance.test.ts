@@ -67,8 +67,8 @@ test.each(states)('tables that are %s', async (_state, prepare) => {
   const key = { organizationId, endpoint: 'POST /email/send', key: 'k', fingerprint: Buffer.alloc(32) };
   const plans = await Promise.all(
     [
-      { statement: messageChannels.email.acceptance!, values: [0] },
-      { statement: messageChannels.sms.acceptance!, values: [0] },
+      { statement: messageChannels.email.acceptance!.statement, values: [0] },
+      { statement: messageChannels.sms.acceptance!.statement, values: [0] },
       claimKeysAtOnce([key], { expiredBefore: new Date(0) })[1]!,
       findContents([{ organizationId, id: organizationId }]),
     ].map(planOf),

@@ -1,11 +1,18 @@
-import { type Connection, statement } from '../../platform/postgres/database.ts';
+import { type Bound, type Connection, statement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
-import type { Job } from '../channel.ts';
-import { keyColumns, recipientKey, textOfKey, toKey } from '../keys.ts';
+import { type Columns, defineStatement } from '../../platform/postgres/parameters.ts';
+import type { DeliverySlice, Job } from '../channel.ts';
+import { columnsOfKey, keyColumns, recipientKey, textOfKey, toKey } from '../keys.ts';
 import type { DropReason, RecipientStatus } from '../schema.ts';
-import { sliceColumns, sliceKey } from '../slices.ts';
+import { columnsOfSlice, sliceKey } from '../slices.ts';
 import { columnsOfOutcome } from './outcome-columns.ts';
-import { type ChangedRecipient, type ChangedRow, type Failure, toChanged } from './store.ts';
+import {
+  type ChangedRecipient,
+  type ChangedRow,
+  columnsOfFailure,
+  type Failure,
+  toChanged,
+} from './store.ts';
 
 /** What to write of a job. */
 export type Settlement = {
@@ -25,21 +32,30 @@ export type Settlement = {
   requeue: { dueAt: Date; attempts: number; crashes: number; setAsideAt: Date | null } | null;
 };
 
-const settledColumns = `organization_id, message_id, ordinal, status, drop_reason, failure_type, failure_class, smtp_code,
-       enhanced_code, diagnostic, remote, provider_message_id, was_handed_off, is_ambiguous, due_at,
-       attempts, crashes, set_aside_at, handed_off_at`;
+type Settled = { settlements: readonly Settlement[]; epoch: number; at: Date };
 
-const settledValues = `$1::uuid[], $2::uuid[], $3::integer[], $6::text[], $7::text[], $8::text[], $9::text[], $10::smallint[],
-       $11::text[], $12::text[], $13::text[], $14::text[], $15::boolean[], $16::boolean[], $17::timestamptz[],
-       $18::smallint[], $19::smallint[], $20::timestamptz[], $21::timestamptz[]`;
+const settledColumns: Columns<Settlement> = {
+  ...columnsOfKey(({ job }: Settlement) => job),
+  status: ['text', ({ status }) => status],
+  drop_reason: ['text', ({ dropReason }) => dropReason],
+  ...columnsOfFailure(({ failure }: Settlement) => failure),
+  provider_message_id: ['text', ({ providerMessageId }) => providerMessageId],
+  was_handed_off: ['boolean', ({ wasHandedOff }) => wasHandedOff],
+  is_ambiguous: ['boolean', ({ isAmbiguous }) => isAmbiguous],
+  due_at: ['timestamptz', ({ requeue }) => requeue?.dueAt],
+  attempts: ['smallint', ({ requeue }) => requeue?.attempts],
+  crashes: ['smallint', ({ requeue }) => requeue?.crashes],
+  set_aside_at: ['timestamptz', ({ requeue }) => requeue?.setAsideAt],
+  handed_off_at: ['timestamptz', ({ job, isAmbiguous }) => (isAmbiguous ? job.handOffAt : null)],
+};
 
 /** SQL: writes what is known of the recipients of `s`. */
-function updateRecipients(s: string): string {
+function updateRecipients(s: string, at: string): string {
   return `update recipients r
    set
-     ${columnsOfOutcome('$5', (column) => `s.${column}`)},
+     ${columnsOfOutcome(at, (column) => `s.${column}`)},
      drop_reason = coalesce(r.drop_reason, s.drop_reason),
-     handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, $5) else r.handed_off_at end,
+     handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, ${at}) else r.handed_off_at end,
      ambiguities = r.ambiguities + s.is_ambiguous::integer,
      -- A report that came in the meantime proves that the hand-off took place.
      uncertain = (r.uncertain and s.due_at is not null)
@@ -50,20 +66,18 @@ function updateRecipients(s: string): string {
    returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`;
 }
 
-const settleQueued = statement<ChangedRow>(
-  'queue_settle',
-  `with settlement as (
+const settleQueued = defineStatement<Settled, ChangedRow>('queue_settle', ({ value, rows }) => {
+  const settlements = rows((settled) => settled.settlements, settledColumns);
+  const epoch = value((settled) => settled.epoch);
+  const at = value((settled) => settled.at);
+  return `with settlement as (
      select *
-     from unnest(
-       ${settledValues}
-     ) as settlement (
-       ${settledColumns}
-     )
+     from ${settlements('settlement')}
    ), done as (
      delete from delivery_queue q
      using settlement s
      where ${hasKeyOf('q', 's', recipientKey)}
-       and q.claimed_by = $4 and s.due_at is null
+       and q.claimed_by = ${epoch} and s.due_at is null
      returning s.*
    ), requeued as (
      update delivery_queue q
@@ -72,32 +86,50 @@ const settleQueued = statement<ChangedRow>(
        first_handed_off_at = coalesce(q.first_handed_off_at, s.handed_off_at)
      from settlement s
      where ${hasKeyOf('q', 's', recipientKey)}
-       and q.claimed_by = $4 and s.due_at is not null
+       and q.claimed_by = ${epoch} and s.due_at is not null
      returning s.*
    )
-   ${updateRecipients('(select * from done union all select * from requeued)')}`,
-);
+   ${updateRecipients('(select * from done union all select * from requeued)', at)}`;
+});
+
+type SettledSlices = Settled & { slices: readonly DeliverySlice[] };
 
 /**
  * What is to be tried again gets a row of its own in the queue. Of a slice whose count of writes is another one, these
  * outcomes were written before, by a transaction whose answer was lost: nothing is written again.
  */
-const settleSliced = statement<ChangedRow>(
-  'slices_settle',
-  `with slice as (
+const settleSliced = defineStatement<SettledSlices, ChangedRow>('slices_settle', ({ value, rows }) => {
+  const slices = rows((settled) => settled.slices, {
+    ...columnsOfSlice((slice: DeliverySlice) => slice),
+    writes: ['integer', ({ writes }) => writes],
+  });
+  const settlements = rows(
+    ({ settlements: each, slices: all }) => {
+      const numbers = new Map(all.map((slice, index) => [slice, index + 1]));
+      return each.map((settlement) => ({
+        ...settlement,
+        sliceNumber: settlement.job.slice && numbers.get(settlement.job.slice),
+      }));
+    },
+    {
+      ...settledColumns,
+      slice_number: [
+        'integer',
+        ({ sliceNumber }: Settlement & { sliceNumber: number | undefined }) => sliceNumber,
+      ],
+    },
+  );
+  const epoch = value((settled) => settled.epoch);
+  const at = value((settled) => settled.at);
+  return `with slice as (
      update delivery_slices slice
      set writes = slice.writes + 1
-     from unnest($23::uuid[], $24::uuid[], $25::integer[], $26::integer[]) with ordinality
-       as wanted (organization_id, message_id, first_ordinal, writes, number)
-     where ${hasKeyOf('slice', 'wanted', sliceKey)} and slice.claimed_by = $4 and slice.writes = wanted.writes
+     from ${slices('wanted', { numbered: 'number' })}
+     where ${hasKeyOf('slice', 'wanted', sliceKey)} and slice.claimed_by = ${epoch} and slice.writes = wanted.writes
      returning wanted.number, slice.channel, slice.lane, slice.accepted_at, slice.content_bytes
    ), settlement as (
      select given.*, slice.channel, slice.lane, slice.accepted_at, slice.content_bytes
-     from unnest(
-       ${settledValues}, $22::integer[]
-     ) as given (
-       ${settledColumns}, slice_number
-     )
+     from ${settlements('given')}
      join slice on slice.number = given.slice_number
    ), requeued as (
      insert into delivery_queue (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at,
@@ -107,8 +139,8 @@ const settleSliced = statement<ChangedRow>(
      from settlement
      where due_at is not null
    )
-   ${updateRecipients('settlement')}`,
-);
+   ${updateRecipients('settlement', at)}`;
+});
 
 /** As with `uncertain`, but for a delay, which does not tell whether a hand-off took place. */
 const selectReported = statement<{ organization_id: string; message_id: string; ordinal: number }>(
@@ -154,44 +186,14 @@ export async function settleJobs(
   const settlements = await withoutReported(connection, given);
   const queued = settlements.filter(({ job }) => job.slice === undefined);
   const sliced = settlements.filter(({ job }) => job.slice !== undefined);
+  const slices = [...new Set(sliced.flatMap(({ job: { slice } }) => slice ?? []))];
   const [ofQueue, ofSlices] = await Promise.all([
-    queued.length === 0 ? [] : connection.rows(settleQueued, valuesOf(queued, claim)),
-    sliced.length === 0 ? [] : connection.rows(settleSliced, slicedValuesOf(sliced, claim)),
+    queued.length === 0 ? [] : run(connection, settleQueued.bind({ settlements: queued, ...claim })),
+    sliced.length === 0 ? [] : run(connection, settleSliced.bind({ settlements: sliced, slices, ...claim })),
   ]);
   return [...ofQueue, ...ofSlices].map(toChanged);
 }
 
-function slicedValuesOf(settlements: readonly Settlement[], claim: { epoch: number; at: Date }): unknown[] {
-  const slices = [...new Set(settlements.flatMap(({ job: { slice } }) => slice ?? []))];
-  const numbers = new Map(slices.map((slice, index) => [slice, index + 1]));
-  return [
-    ...valuesOf(settlements, claim),
-    settlements.map(({ job: { slice } }) => slice && numbers.get(slice)),
-    ...sliceColumns(slices),
-    slices.map(({ writes }) => writes),
-  ];
-}
-
-function valuesOf(settlements: readonly Settlement[], claim: { epoch: number; at: Date }): unknown[] {
-  return [
-    ...keyColumns(settlements.map(({ job }) => job)),
-    claim.epoch,
-    claim.at,
-    settlements.map(({ status }) => status),
-    settlements.map(({ dropReason }) => dropReason),
-    settlements.map(({ failure }) => failure?.type),
-    settlements.map(({ failure }) => failure?.class),
-    settlements.map(({ failure }) => failure?.smtpCode),
-    settlements.map(({ failure }) => failure?.enhancedCode),
-    settlements.map(({ failure }) => failure?.diagnostic),
-    settlements.map(({ failure }) => failure?.remote),
-    settlements.map(({ providerMessageId }) => providerMessageId),
-    settlements.map(({ wasHandedOff }) => wasHandedOff),
-    settlements.map(({ isAmbiguous }) => isAmbiguous),
-    settlements.map(({ requeue }) => requeue?.dueAt),
-    settlements.map(({ requeue }) => requeue?.attempts),
-    settlements.map(({ requeue }) => requeue?.crashes),
-    settlements.map(({ requeue }) => requeue?.setAsideAt),
-    settlements.map(({ job, isAmbiguous }) => (isAmbiguous ? job.handOffAt : null)),
-  ];
+function run<Row>(connection: Connection, { statement, values }: Bound<Row>): Promise<Row[]> {
+  return connection.rows(statement, values);
 }

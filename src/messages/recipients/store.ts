@@ -1,6 +1,7 @@
 import type { SendingChannel } from '../../channels/channel.ts';
 import { type Connection, unpreparedStatement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import type { Columns } from '../../platform/postgres/parameters.ts';
 import { toPredicate } from '../../platform/postgres/predicate.ts';
 import type { Job } from '../channel.ts';
 import { keyColumns, type RecipientKey, recipientKey, toKey } from '../keys.ts';
@@ -31,6 +32,18 @@ export type Failure = {
   diagnostic: string;
   remote: string | null;
 };
+
+/** For statements that write it. */
+export function columnsOfFailure<Item>(failureOf: (item: Item) => Failure | null): Columns<Item> {
+  return {
+    failure_type: ['text', (item) => failureOf(item)?.type],
+    failure_class: ['text', (item) => failureOf(item)?.class],
+    smtp_code: ['smallint', (item) => failureOf(item)?.smtpCode],
+    enhanced_code: ['text', (item) => failureOf(item)?.enhancedCode],
+    diagnostic: ['text', (item) => failureOf(item)?.diagnostic],
+    remote: ['text', (item) => failureOf(item)?.remote],
+  };
+}
 
 /** The normalised addresses of recipients, for suppressing them, and when they were handed off. */
 export async function findAddressKeys(

@@ -1,10 +1,10 @@
 import { hasMessageReader } from '../../audience/audience.ts';
-import { type Bound, statement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
+import { defineStatement } from '../../platform/postgres/parameters.ts';
 import type { DeliverySlice } from '../channel.ts';
-import { keyColumns, type RecipientKey, recipientKey } from '../keys.ts';
+import { columnsOfKey, type RecipientKey, recipientKey } from '../keys.ts';
 import { type Predicate, toPredicate } from '../../platform/postgres/predicate.ts';
-import { sliceColumns, sliceKey } from '../slices.ts';
+import { columnsOfSlice, sliceKey } from '../slices.ts';
 import type { RecipientStatus } from '../schema.ts';
 import { columnsOfOutcome } from './outcome-columns.ts';
 
@@ -53,63 +53,58 @@ function countSent(given: string, { at, shard }: { at: string; shard: string }):
  * Everything that follows from an accepted hand-off, in one statement: what `changeRecipients` does by several where it
  * depends on the outcome. It fails where a segment of the organization reads messages, whose contacts must be told of.
  */
-const settleSliced = statement(
-  'slices_settle_taken',
-  `with slice as (
+export const settlementOfParts = defineStatement<TakenParts>('slices_settle_taken', ({ value, rows }) => {
+  const epoch = value((taken) => taken.epoch);
+  const parts = rows(({ parts: each }) => each, {
+    ...columnsOfSlice(({ slice }: TakenPart) => slice),
+    writes: ['integer', ({ slice }) => slice.writes],
+    change_id: ['uuid', ({ changeId }) => changeId],
+    count_slices: ['text', ({ countSlices }) => `{${countSlices.join(',')}}`],
+    sent: ['integer', ({ sent }) => sent],
+    status: ['text', ({ status }) => status],
+    is_told: ['boolean', ({ isTold }) => isTold],
+  });
+  const recipients = rows(
+    ({ parts: each }) =>
+      each.flatMap(({ recipients: ofPart }, index) =>
+        ofPart.map(({ ordinal, providerMessageId }) => ({ number: index + 1, ordinal, providerMessageId })),
+      ),
+    {
+      number: ['integer', ({ number }) => number],
+      ordinal: ['integer', ({ ordinal }) => ordinal],
+      provider_message_id: ['text', ({ providerMessageId }) => providerMessageId],
+    },
+  );
+  const at = value((taken) => taken.at);
+  const shard = value((taken) => taken.shard);
+  return `with slice as (
      update delivery_slices slice
      set writes = slice.writes + 1
-     from unnest($2::uuid[], $3::uuid[], $4::integer[], $5::integer[], $6::uuid[], $7::text[], $8::integer[], $9::text[],
-       $10::boolean[]) with ordinality
-       as wanted (organization_id, message_id, first_ordinal, writes, change_id, count_slices, sent, status, is_told, number)
-     where ${hasKeyOf('slice', 'wanted', sliceKey)} and slice.claimed_by = $1 and slice.writes = wanted.writes
+     from ${parts('wanted', { numbered: 'number' })}
+     where ${hasKeyOf('slice', 'wanted', sliceKey)} and slice.claimed_by = ${epoch} and slice.writes = wanted.writes
      returning slice.organization_id, slice.message_id, wanted.number, wanted.change_id,
        wanted.count_slices::integer[] as count_slices, wanted.sent, wanted.status,
        ${failIfHeard(toPredicate('wanted.is_told'), 'slice.organization_id')} as untold
    ), given as materialized (
      select slice.organization_id, slice.message_id, given.ordinal, slice.status, given.provider_message_id
-     from unnest($12::integer[], $13::integer[], $14::text[]) as given (number, ordinal, provider_message_id)
+     from ${recipients('given')}
      join slice on slice.number = given.number
    ), taken as (
-     ${updateTaken('$11')}
+     ${updateTaken(at)}
    ), noted as (
      insert into recipient_changes (organization_id, id, message_id, slices)
      select organization_id, change_id, message_id, count_slices
      from slice
    )
-   ${countSent('slice', { at: '$11', shard: '$15' })}`,
-);
+   ${countSent('slice', { at, shard })}`;
+});
 
 /** SQLSTATE of a division by zero: a segment reads messages. */
 export const hasReaders = '22012';
 
 export type TakenContext = { epoch: number; at: Date; shard: number };
 
-export function settlementOfParts(
-  parts: readonly TakenPart[],
-  { epoch, at, shard }: TakenContext,
-): Bound<unknown> {
-  const recipients = parts.flatMap((part, index) =>
-    part.recipients.map((recipient) => ({ ...recipient, number: index + 1 })),
-  );
-  return {
-    statement: settleSliced,
-    values: [
-      epoch,
-      ...sliceColumns(parts.map(({ slice }) => slice)),
-      parts.map(({ slice }) => slice.writes),
-      parts.map(({ changeId }) => changeId),
-      parts.map(({ countSlices }) => `{${countSlices.join(',')}}`),
-      parts.map(({ sent }) => sent),
-      parts.map(({ status }) => status),
-      parts.map(({ isTold }) => isTold),
-      at,
-      recipients.map(({ number }) => number),
-      recipients.map(({ ordinal }) => ordinal),
-      recipients.map(({ providerMessageId }) => providerMessageId),
-      shard,
-    ],
-  };
-}
+export type TakenParts = TakenContext & { parts: readonly TakenPart[] };
 
 /** The only recipient of a message, whose first hand-off the provider has accepted. */
 export type TakenJob = RecipientKey & {
@@ -121,36 +116,27 @@ export type TakenJob = RecipientKey & {
   sent: 0 | 1;
 };
 
-const settleQueued = statement(
-  'queue_settle_taken',
-  `with given as materialized (
-     delete from delivery_queue q
-     using unnest($1::uuid[], $2::uuid[], $3::integer[], $4::text[], $5::boolean[], $6::text[], $7::integer[])
-       as done (organization_id, message_id, ordinal, status, is_told, provider_message_id, sent)
-     where ${hasKeyOf('q', 'done', recipientKey)} and q.claimed_by = $8
-     returning done.*, ${failIfHeard(toPredicate('done.is_told'), 'done.organization_id')} as untold
-   ), taken as (
-     ${updateTaken('$9')}
-   )
-   ${countSent('given', { at: '$9', shard: '$10' })}`,
-);
+export type TakenJobs = TakenContext & { jobs: readonly TakenJob[] };
 
 /** Like `settlementOfParts`, of jobs that have rows of their own in the queue. */
-export function settlementOfJobs(
-  jobs: readonly TakenJob[],
-  { epoch, at, shard }: TakenContext,
-): Bound<unknown> {
-  return {
-    statement: settleQueued,
-    values: [
-      ...keyColumns(jobs),
-      jobs.map(({ status }) => status),
-      jobs.map(({ isTold }) => isTold),
-      jobs.map(({ providerMessageId }) => providerMessageId),
-      jobs.map(({ sent }) => sent),
-      epoch,
-      at,
-      shard,
-    ],
-  };
-}
+export const settlementOfJobs = defineStatement<TakenJobs>('queue_settle_taken', ({ value, rows }) => {
+  const jobs = rows(({ jobs: each }) => each, {
+    ...columnsOfKey((job: TakenJob) => job),
+    status: ['text', ({ status }) => status],
+    is_told: ['boolean', ({ isTold }) => isTold],
+    provider_message_id: ['text', ({ providerMessageId }) => providerMessageId],
+    sent: ['integer', ({ sent }) => sent],
+  });
+  const epoch = value((taken) => taken.epoch);
+  const at = value((taken) => taken.at);
+  const shard = value((taken) => taken.shard);
+  return `with given as materialized (
+     delete from delivery_queue q
+     using ${jobs('done')}
+     where ${hasKeyOf('q', 'done', recipientKey)} and q.claimed_by = ${epoch}
+     returning done.*, ${failIfHeard(toPredicate('done.is_told'), 'done.organization_id')} as untold
+   ), taken as (
+     ${updateTaken(at)}
+   )
+   ${countSent('given', { at, shard })}`;
+});

@@ -44,8 +44,8 @@ export function takenStatements(
   );
   const alone = taken.filter(({ job }) => job.slice === undefined);
   return [
-    ...(parts.length > 0 ? [settlementOfParts(parts, context)] : []),
-    ...(alone.length > 0 ? [settlementOfJobs(alone.map(takenJobOf), context)] : []),
+    ...(parts.length > 0 ? [settlementOfParts.bind({ parts, ...context })] : []),
+    ...(alone.length > 0 ? [settlementOfJobs.bind({ jobs: alone.map(takenJobOf), ...context })] : []),
     ...[...groupBy(alone, ({ job }) => job.channel)].map(([channel, ofChannel]) =>
       refreshmentOf(
         channel,

@@ -136,8 +136,8 @@ export const chatApp: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/report-store.ts',
-    from: 'then coalesce(r.delivered_at, $4)',
-    to: 'then $4',
+    from: 'then coalesce(r.delivered_at, ${at})',
+    to: 'then ${at}',
     tests: [journey],
     named: 'what the number chooses in the sandbox becomes of the message',
     harm: 'a message shows as delivered at the moment when it was read',

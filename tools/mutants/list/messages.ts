@@ -116,7 +116,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/settlement-store.ts',
-    from: 'and q.claimed_by = $4 and s.due_at is null',
+    from: 'and q.claimed_by = ${epoch} and s.due_at is null',
     to: 'and s.due_at is null',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
     named: 'what a worker settles after it has lost the claim',
@@ -124,7 +124,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/settlement-store.ts',
-    from: 'and q.claimed_by = $4 and s.due_at is not null',
+    from: 'and q.claimed_by = ${epoch} and s.due_at is not null',
     to: 'and s.due_at is not null',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
     named: 'that put off what is another worker’s',
@@ -140,7 +140,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/settlement-store.ts',
-    from: 'handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, $5) else r.handed_off_at end,',
+    from: 'handed_off_at = case when s.was_handed_off then coalesce(r.handed_off_at, ${at}) else r.handed_off_at end,',
     to: '',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
     named: 'is not uncertain',
@@ -1427,7 +1427,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/report-store.ts',
-    from: '     handed_off_at = coalesce(r.handed_off_at, $4),',
+    from: '     handed_off_at = coalesce(r.handed_off_at, ${at}),',
     to: '     handed_off_at = r.handed_off_at,',
     tests: ['src/messages/delivery/settlement-writer.test.ts'],
     named: 'a text that was said to be on its way before its hand-off was cut off is not uncertain',
@@ -1630,7 +1630,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/report-store.ts',
-    from: "       or ($12::boolean and report.status = 'delivered' and r.status = 'failed')\n",
+    from: "       or (${isDeliveryFinal} and report.status = 'delivered' and r.status = 'failed')\n",
     to: '',
     tests: ['src/messages/feedback/feedback.test.ts'],
     named: 'on a chat app',
@@ -1646,8 +1646,8 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/report-store.ts',
-    from: 'handed_off_at = coalesce(r.handed_off_at, $4),',
-    to: 'handed_off_at = $4,',
+    from: 'handed_off_at = coalesce(r.handed_off_at, ${at}),',
+    to: 'handed_off_at = ${at},',
     tests: ['src/messages/feedback/feedback.test.ts'],
     named: 'the times of a first report stay',
     harm: 'each report moves the time at which a message was handed off',
