@@ -36,14 +36,29 @@ export default tseslint.config(
   },
   {
     // Where statements are composed; elsewhere an `and` before an expression is a sentence.
-    files: [
-      'src/**/*store.ts',
-      'src/segments/{,nodes/}*.ts',
-      'src/messages/recipients/contact-engagement.ts',
-    ],
+    files: ['src/**/*store.ts', 'src/segments/{,nodes/}*.ts', 'src/messages/recipients/*.ts'],
     ignores: ['**/*.test.ts'],
     plugins: { local: { rules: { 'closed-predicates': closedPredicates } } },
     rules: { 'local/closed-predicates': 'error' },
+  },
+  {
+    // What is done to the database is found by the names of files. What the platform does has no room of its own to be in.
+    files: ['src/**/*.ts'],
+    ignores: ['**/*.test.ts', 'src/**/*store.ts', 'src/platform/**'],
+    rules: {
+      'no-restricted-imports': [
+        'error',
+        {
+          patterns: [
+            {
+              group: ['**/platform/postgres/database.ts'],
+              importNames: ['statement', 'unpreparedStatement'],
+              message: 'SQL stands in stores (store.ts, *-store.ts).',
+            },
+          ],
+        },
+      ],
+    },
   },
   {
     // Whatever changes recipients goes through one room, which does all that must follow (recipients.ts).

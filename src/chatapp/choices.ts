@@ -8,7 +8,8 @@ import {
   readSuppression,
 } from '../audience/audience.ts';
 import { now } from '../platform/clock.ts';
-import { type Connection, type Transaction, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
+import { type Choice, type ChosenAddress, lockChoice, saveChoice } from './choice-store.ts';
 
 /**
  * What a person chooses in the chat app. STOP opts the number out of everything, as with texts, and START takes that back.
@@ -20,15 +21,6 @@ import { type Connection, type Transaction, unpreparedStatement } from '../platf
  */
 export type ChoiceTools = OptOutTools;
 
-export type Choice = {
-  organizationId: string;
-  /** E.164. */
-  address: string;
-  subject: 'all' | 'marketing';
-  choice: 'stop' | 'start';
-  at: Date;
-};
-
 /** Behind the wall of the organization. Returns whether a contact has changed. */
 export async function makeChoice(
   transaction: Transaction,
@@ -36,10 +28,10 @@ export async function makeChoice(
   choice: Choice,
 ): Promise<boolean> {
   const before = await lockChoice(transaction, choice);
-  if (before !== null && before.chosen_at >= choice.at) return false;
+  if (before !== null && before.chosenAt >= choice.at) return false;
   return choice.subject === 'all'
     ? obeyKeyword(transaction, tools, choice)
-    : obeyPreference(transaction, tools, choice, before?.withdrew_consent ?? false);
+    : obeyPreference(transaction, tools, choice, before?.withdrewConsent ?? false);
 }
 
 async function obeyKeyword(transaction: Transaction, tools: ChoiceTools, choice: Choice): Promise<boolean> {
@@ -86,8 +78,6 @@ async function withdraw(
   return contact === 'changed';
 }
 
-type Address = { organizationId: string; address: string };
-
 /**
  * As the refusal of a message that was sent at `sentAt`, or just now, says that a person has done before: what the person, or
  * the organization for them, has said since then stands. Behind the wall of the organization.
@@ -95,14 +85,14 @@ type Address = { organizationId: string; address: string };
 export async function stopMarketing(
   transaction: Transaction,
   tools: ChoiceTools,
-  { sentAt, ...number }: Address & { sentAt: Date | null },
+  { sentAt, ...number }: ChosenAddress & { sentAt: Date | null },
 ): Promise<boolean> {
   const at = sentAt ?? now(tools.clock);
   const choice: Choice = { ...number, subject: 'marketing', choice: 'stop', at };
   const before = await lockChoice(transaction, choice);
-  if (before !== null && before.chosen_at >= at) return false;
+  if (before !== null && before.chosenAt >= at) return false;
   if (sentAt !== null && (await hasOptedInSince(transaction, tools, 'chatapp', number, sentAt))) return false;
-  return withdraw(transaction, tools, choice, before?.withdrew_consent ?? false);
+  return withdraw(transaction, tools, choice, before?.withdrewConsent ?? false);
 }
 
 /** Carries what was said from a number to the next one of the same person. */
@@ -117,48 +107,4 @@ export async function moveChoices(
   if (optedOut.size === 0) return false;
   const subject = (await hasOptedOutOfChannel(transaction, tools, 'chatapp', old)) ? 'all' : 'marketing';
   return makeChoice(transaction, tools, { organizationId, address: to, subject, choice: 'stop', at });
-}
-
-/** Whether the last that a person has set in the app itself is that they want no marketing. Behind the wall. */
-export async function hasStoppedMarketing(
-  connection: Connection,
-  { organizationId, address }: Address,
-): Promise<boolean> {
-  const [row] = await connection.rows(
-    unpreparedStatement<{ choice: 'stop' | 'start' }>(
-      `select choice
-       from chat_app_choices
-       where organization_id = $1 and address = $2 and subject = 'marketing'`,
-    ),
-    [organizationId, address],
-  );
-  return row?.choice === 'stop';
-}
-
-type ChoiceRow = { chosen_at: Date; withdrew_consent: boolean };
-
-async function lockChoice(connection: Connection, choice: Choice): Promise<ChoiceRow | null> {
-  const [row] = await connection.rows(
-    unpreparedStatement<ChoiceRow>(
-      `select chosen_at, withdrew_consent
-       from chat_app_choices
-       where organization_id = $1 and address = $2 and subject = $3
-       for update`,
-    ),
-    [choice.organizationId, choice.address, choice.subject],
-  );
-  return row ?? null;
-}
-
-/** After the consent: what changes that forgets who had withdrawn it. */
-async function saveChoice(connection: Connection, choice: Choice, withdrewConsent: boolean): Promise<void> {
-  await connection.rows(
-    unpreparedStatement(
-      `insert into chat_app_choices (organization_id, address, subject, choice, chosen_at, withdrew_consent)
-       values ($1, $2, $3, $4, $5, $6)
-       on conflict (organization_id, address, subject) do update
-       set choice = excluded.choice, chosen_at = excluded.chosen_at, withdrew_consent = excluded.withdrew_consent`,
-    ),
-    [choice.organizationId, choice.address, choice.subject, choice.choice, choice.at, withdrewConsent],
-  );
 }

@@ -21,7 +21,8 @@ import type { Log } from '../platform/log.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { type ChoreTools, type RunningChore, startChore } from '../platform/queue/chore.ts';
 import { keepRoom } from '../platform/queue/room.ts';
-import { type Choice, type ChoiceTools, makeChoice, moveChoices } from './choices.ts';
+import type { Choice } from './choice-store.ts';
+import { type ChoiceTools, makeChoice, moveChoices } from './choices.ts';
 import {
   type ChatAppEvent,
   countPutBackEvents,
@@ -31,7 +32,7 @@ import {
   type ToldBesides,
 } from './event-store.ts';
 import type { ReportedFinding } from './findings.ts';
-import { findAddresses, keepPeople, listNamesOf } from './people.ts';
+import { findAddresses, keepPeople, listNamesOf } from './people-store.ts';
 import { noteReached } from './unreachable.ts';
 
 /**

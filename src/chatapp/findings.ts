@@ -12,10 +12,11 @@ import { type Finding, latestOfEach } from '../messages/messages.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { NewId } from '../platform/ids.ts';
-import { type Transaction, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import { type ChoiceTools, stopMarketing } from './choices.ts';
-import { keepPeople, listNamesOf } from './people.ts';
+import { keepPeople, listNamesOf } from './people-store.ts';
+import * as store from './store.ts';
 import { markUnreachable, noteReached } from './unreachable.ts';
 
 /** What a hand-off found out beyond the one message. */
@@ -188,17 +189,9 @@ async function findTemplatesOf(
   organizationId: string,
   messageIds: readonly string[],
 ): Promise<Map<string, string>> {
-  const rows = await transaction.asOrganizations([organizationId], () =>
-    transaction.rows(
-      unpreparedStatement<{ id: string; template_id: string }>(
-        `select id, template_id
-         from messages
-         where organization_id = $1 and id = any ($2::uuid[]) and template_id is not null`,
-      ),
-      [organizationId, messageIds],
-    ),
+  return transaction.asOrganizations([organizationId], () =>
+    store.findTemplateIds(transaction, organizationId, messageIds),
   );
-  return new Map(rows.map(({ id, template_id: templateId }) => [id, templateId]));
 }
 
 /** The one that lasts longest: the account is one row, which all of them concern. */

@@ -42,3 +42,20 @@ export async function loadChatAppParts(
   );
   return new Map(rows.map((parts) => [parts.message_id, parts]));
 }
+
+/** By message; those that were made of no template are missing. Behind the wall of the organization. */
+export async function findTemplateIds(
+  connection: Connection,
+  organizationId: string,
+  messageIds: readonly string[],
+): Promise<Map<string, string>> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ id: string; template_id: string }>(
+      `select id, template_id
+       from messages
+       where organization_id = $1 and id = any ($2::uuid[]) and template_id is not null`,
+    ),
+    [organizationId, messageIds],
+  );
+  return new Map(rows.map(({ id, template_id: templateId }) => [id, templateId]));
+}

@@ -1,7 +1,8 @@
 import { createApiKey, createOrganization, hasOrganization, hasOrganizations } from '../accounts/accounts.ts';
 import { makeSandboxCredentials, platforms, setCredentials } from '../devices/devices.ts';
 import { sandboxDomain, verifyByOperator } from '../domains/domains.ts';
-import { type Database, type Transaction, unpreparedStatement } from '../platform/postgres/database.ts';
+import type { Database, Transaction } from '../platform/postgres/database.ts';
+import { lockName } from '../platform/postgres/name-locks.ts';
 import { addSender, approveSender, sandboxSender } from '../senders/senders.ts';
 import { type Installation, whileRestarting } from './opening.ts';
 
@@ -31,9 +32,7 @@ export async function createFirstOrganization(
     if (made !== null && (await hasOrganization(database, made.organizationId))) return made;
     if (await hasOrganizations(database)) return 'exists';
     return database.transaction(async (transaction) => {
-      await transaction.rows(
-        unpreparedStatement("select pg_advisory_xact_lock(hashtextextended('postillion first start', 0))"),
-      );
+      await lockName(transaction, 'postillion first start');
       if (await hasOrganizations(transaction)) return 'exists';
       made = await insert({ ...installation, database: within(database, transaction) }, firstName);
       return made;

@@ -68,7 +68,7 @@ export {
   type ProviderId,
   providerIdMaxAgeMs,
   uncertainId,
-} from './recipients/provider-ids.ts';
+} from './recipients/provider-ids-store.ts';
 export { createReportIntake, type ReportIntake, startProviderEvents } from './feedback/provider-events.ts';
 export { applyInOrder, createStoring, defaultAppliedMax, planNextLooks } from './feedback/stored-events.ts';
 export { startCrediting } from './conversions/crediting.ts';
@@ -154,6 +154,6 @@ export {
 export { keyColumns, type MessageKey, type RecipientKey, textOfKey, toKey, uniqueMessages } from './keys.ts';
 export { sealedUnderUnknownKey } from './delivery/attempt-result.ts';
 export { toFailure } from './delivery/settlement.ts';
-export { defineMessageStatus, rankOf } from './status.ts';
+export { defineMessageStatus } from './status-store.ts';
 export { type LoadRecords, messageReadingRoutes, type MessageRouteTools } from './message-routes.ts';
 export { dueAfterMs } from './delivery/retry.ts';

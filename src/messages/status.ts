@@ -1,5 +1,3 @@
-import { type Statement, statement } from '../platform/postgres/database.ts';
-import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import type { RecipientStatus } from './schema.ts';
 
 /**
@@ -23,39 +21,6 @@ export const statusRanks: Readonly<Record<RecipientStatus, number>> = {
 export function rankOf(column: string): string {
   const cases = Object.entries(statusRanks).map(([status, rank]) => `when '${status}' then ${rank}`);
   return `(case ${column} ${cases.join(' ')} end)`;
-}
-
-/**
- * The statement that brings the status of messages of a channel up to date. `statusOfRecipients` is SQL over the rows
- * of a message's recipients `r`, as an aggregate. Parameters: organizations, messages, the time.
- */
-export function defineMessageStatus(channel: string, statusOfRecipients: string): Statement<unknown> {
-  return statement(
-    `messages_refresh_status_${channel}`,
-    `update messages m
-     set status = fresh.status, updated_at = $3
-     from (
-       select changed.organization_id, changed.message_id, of_recipients.status
-       from unnest($1::uuid[], $2::uuid[]) as changed (organization_id, message_id)
-       -- The limit makes each of these a search by key, one for each message, whatever size the planner expects of the
-       -- tables.
-       cross join lateral (
-         select
-         from messages of_class
-         where ${hasKeyOf('of_class', 'changed', [['id', 'message_id']])}
-           -- With "= 'transactional'" the planner could choose the index on status, which is slow here.
-           and of_class.class <> 'campaign'
-         limit 1
-       ) of_class
-       cross join lateral (
-         select ${statusOfRecipients} as status
-         from recipients r
-         where ${hasKeyOf('r', 'changed', ['message_id'])}
-         having count(*) > 0
-       ) of_recipients
-     ) fresh
-     where ${hasKeyOf('m', 'fresh', [['id', 'message_id']])}`,
-  );
 }
 
 /**

@@ -9,7 +9,7 @@ import {
   secretsAtHand,
 } from '../installation/installation.ts';
 import { now } from '../platform/clock.ts';
-import { unpreparedStatement } from '../platform/postgres/database.ts';
+import { tryLockNameAlone } from '../platform/postgres/name-locks.ts';
 import {
   openSealedKeys,
   readSealedKeys,
@@ -101,13 +101,8 @@ async function rotateFile(installation: Installation): Promise<CommandOutcome> {
   const file = secretFileOf(config.dataDirectory);
   const alone = await database.connectAlone('postillion-secret-rotate');
   try {
-    const [locked] = await database.rowsAlone(
-      alone,
-      unpreparedStatement<{ is_locked: boolean }>(
-        "select pg_try_advisory_lock(hashtextextended('postillion secret file', 0)) as is_locked",
-      ),
-    );
-    if (locked?.is_locked !== true) return refuse('Another "secret rotate" is running.');
+    const isLocked = await tryLockNameAlone(database, alone, 'postillion secret file');
+    if (!isLocked) return refuse('Another "secret rotate" is running.');
     const secrets = await secretsAtHand(config);
     await retireOthers(installation, secrets);
     const next = generateSecret();

@@ -3,7 +3,7 @@ import { projectDirectory } from '../config.ts';
 import { audienceRoutes } from '../audience/routes.ts';
 import { chatAppRoutes } from '../chatapp/chatapp.ts';
 import { chatAppProviders } from '../channels/chatapp/providers/registry.ts';
-import { createKeyring, type Keyring, type Scope } from '../accounts/accounts.ts';
+import { createKeyring, hasOrganizations, type Keyring, type Scope } from '../accounts/accounts.ts';
 import { campaignRoutes } from '../campaigns/routes.ts';
 import { chatTemplateRoutes } from '../chat-templates/routes.ts';
 import { createDeviceRing, type DeviceRing, deviceSecretHelp, liftOptOuts } from '../devices/devices.ts';
@@ -43,7 +43,6 @@ import { createValidation, type Validation } from '../platform/http/validation.t
 import { isReadOnly } from '../platform/postgres/condition.ts';
 import { examineServingRoles } from '../platform/postgres/serving-role.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
-import { unpreparedStatement } from '../platform/postgres/database.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { wholeShare } from '../platform/process-share.ts';
 import { createWaker } from '../platform/queue/wake.ts';
@@ -374,9 +373,7 @@ export async function findUnreadiness({ database }: Pick<Installation, 'database
     if (roles.kind === 'unreachable')
       return `requests may not use ${roles.tables.length} ${wordFor(roles.tables.length, 'table')}: run "${programName()} migrate"`;
     // On the other pool of connections than what was asked before.
-    await database.asOrganizationsByIndex([nobody], (transaction) =>
-      transaction.rows(unpreparedStatement('select from organizations limit 1')),
-    );
+    await database.asOrganizationsByIndex([nobody], (transaction) => hasOrganizations(transaction));
     return null;
   } catch {
     return 'the database cannot be reached';

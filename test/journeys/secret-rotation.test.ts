@@ -15,7 +15,7 @@ import {
   setCredentials,
   shareApnsToken,
 } from '../../src/devices/devices.ts';
-import { uncertainId } from '../../src/messages/recipients/provider-ids.ts';
+import { uncertainId } from '../../src/messages/recipients/provider-ids-store.ts';
 import {
   keyRestMs,
   newDataKeyBytes,

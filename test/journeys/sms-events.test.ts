@@ -2,7 +2,7 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import type { SmsReceipt } from '../../src/channels/sms/sms.ts';
 import { createSmsIntake, startSmsEvents } from '../../src/sms/sms.ts';
-import { keepProviderIds, uncertainId } from '../../src/messages/recipients/provider-ids.ts';
+import { keepProviderIds, uncertainId } from '../../src/messages/recipients/provider-ids-store.ts';
 import { startProviderEvents } from '../../src/messages/messages.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import type { RunningChore } from '../../src/platform/queue/chore.ts';

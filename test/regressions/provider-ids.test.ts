@@ -4,7 +4,7 @@ import {
   deleteOldProviderIds,
   findByProviderIds,
   keepProviderIds,
-} from '../../src/messages/recipients/provider-ids.ts';
+} from '../../src/messages/recipients/provider-ids-store.ts';
 import { systemClock } from '../../src/platform/clock.ts';
 import { createIds } from '../../src/platform/ids.ts';
 import type { Database } from '../../src/platform/postgres/database.ts';

@@ -19,7 +19,7 @@ import type { SendOutcome } from '../../channels/outcome.ts';
 import type { Lease } from '../../platform/queue/lease.ts';
 import { applyReports, type FeedbackTools } from '../feedback/feedback.ts';
 import type { Job } from '../channel.ts';
-import { findByProviderIds, uncertainId } from '../recipients/provider-ids.ts';
+import { findByProviderIds, uncertainId } from '../recipients/provider-ids-store.ts';
 import { dropJob, settleCrash, settleOutcome } from './settlement.ts';
 import { returnClaims } from './claim-recovery.ts';
 import { type Settled, writeUntilSettled, type WriterTools } from './settlement-writer.ts';

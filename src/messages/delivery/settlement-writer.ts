@@ -18,7 +18,7 @@ import type {
   MessageChannels,
   MessageFacts,
 } from '../channel.ts';
-import { keepProviderIds, type ProviderId, uncertainId } from '../recipients/provider-ids.ts';
+import { keepProviderIds, type ProviderId, uncertainId } from '../recipients/provider-ids-store.ts';
 import { changeRecipients, type RecipientListeners, type RecipientTools } from '../recipients/recipients.ts';
 import { isToldOf } from '../recipients/told-contacts.ts';
 import { type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';

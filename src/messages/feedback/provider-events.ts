@@ -18,7 +18,7 @@ import {
   type ProviderId,
   providerIdMaxAgeMs,
   uncertainId,
-} from '../recipients/provider-ids.ts';
+} from '../recipients/provider-ids-store.ts';
 import {
   applyDueEvents,
   createStoring,

@@ -1,4 +1,5 @@
-import { type Connection, statement, unpreparedStatement } from './database.ts';
+import type pg from 'pg';
+import { type Connection, type Database, statement, unpreparedStatement } from './database.ts';
 
 /** Locks by name, which hold until their transaction ends. A name says whose lock it is: all of a database share them. */
 
@@ -21,6 +22,22 @@ export async function tryLockName(transaction: Connection, name: string): Promis
   const [row] = await transaction.rows(
     unpreparedStatement<{ is_locked: boolean }>(
       'select pg_try_advisory_xact_lock(hashtextextended($1, 0)) as is_locked',
+    ),
+    [name],
+  );
+  return row?.is_locked === true;
+}
+
+/** The same for a connection of its own (`connectAlone`), which holds the lock until it ends. */
+export async function tryLockNameAlone(
+  database: Pick<Database, 'rowsAlone'>,
+  alone: pg.Client,
+  name: string,
+): Promise<boolean> {
+  const [row] = await database.rowsAlone(
+    alone,
+    unpreparedStatement<{ is_locked: boolean }>(
+      'select pg_try_advisory_lock(hashtextextended($1, 0)) as is_locked',
     ),
     [name],
   );

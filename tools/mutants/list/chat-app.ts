@@ -152,7 +152,7 @@ export const chatApp: readonly Mutant[] = [
   },
   {
     file: 'src/chatapp/choices.ts',
-    from: '  if (before !== null && before.chosen_at >= choice.at) return false;\n',
+    from: '  if (before !== null && before.chosenAt >= choice.at) return false;\n',
     to: '',
     tests: [eventsJourney],
     named: 'what was said last counts, in whatever order it is told',

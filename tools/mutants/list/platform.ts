@@ -174,7 +174,7 @@ export const platform: readonly Mutant[] = [
     harm: 'nothing old of any organization is deleted any more because that of one cannot be',
   },
   {
-    file: 'src/messages/recipients/provider-ids.ts',
+    file: 'src/messages/recipients/provider-ids-store.ts',
     from: 'order by p.organization_id is not distinct from wanted.organization_id desc, p.created_at desc,',
     to: 'order by p.created_at desc,',
     tests: ['test/regressions/provider-ids.test.ts'],

@@ -163,7 +163,7 @@ export const texts: readonly Mutant[] = [
     harm: 'a receipt for another number settles a text that had the same id',
   },
   {
-    file: 'src/messages/recipients/provider-ids.ts',
+    file: 'src/messages/recipients/provider-ids-store.ts',
     from: 'do update\n   set message_id = excluded.message_id, ordinal = excluded.ordinal, created_at = excluded.created_at`',
     to: 'do nothing`',
     tests: ['test/regressions/provider-ids.test.ts'],
@@ -171,7 +171,7 @@ export const texts: readonly Mutant[] = [
     harm: 'receipts are given to the older of two texts with one id',
   },
   {
-    file: 'src/messages/recipients/provider-ids.ts',
+    file: 'src/messages/recipients/provider-ids-store.ts',
     from: 'order by channel, provider_message_id, organization_id, message_id desc',
     to: 'order by channel, provider_message_id, organization_id, message_id',
     tests: ['test/regressions/provider-ids.test.ts'],
