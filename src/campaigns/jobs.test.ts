@@ -244,9 +244,9 @@ test('a campaign whose audience is frozen in part is frozen on, and sent to mean
   const [part] = await insertCampaigns(1, { ...frozen, frozen_through: newId() });
   const [none] = await insertCampaigns(1, { status: 'queued' });
   const list = async (wanted: 'to_freeze' | 'frozen') => {
-    const lowest = '00000000-0000-0000-0000-000000000000';
-    const after = { organizationId: lowest, id: lowest };
-    return (await listUnderWay(database, { part: wanted, after, limit: 10 })).map(({ id }) => id);
+    const exceptIds: string[] = [];
+    const campaigns = await listUnderWay(database, { organizationId, part: wanted, exceptIds, limit: 10 });
+    return campaigns.map(({ id }) => id);
   };
   expect(await list('to_freeze')).toEqual([part, none]);
   expect(await list('frozen')).toEqual([whole, part]);
