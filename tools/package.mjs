@@ -33,6 +33,14 @@ async function pack(from, to) {
 
 /** `private` keeps a checkout from being published in its place. */
 function publish(manifest) {
-  const { private: _, scripts, dependencies, devDependencies, overrides, ...published } = manifest;
+  const {
+    private: _,
+    scripts,
+    dependencies,
+    devDependencies,
+    overrides,
+    allowScripts,
+    ...published
+  } = manifest;
   return `${JSON.stringify(published, null, 2)}\n`;
 }
