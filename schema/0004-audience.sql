@@ -177,11 +177,12 @@ create table suppressions (
   address text,
   reason text not null
     check (reason in ('hard_bounce', 'soft_bounces', 'complaint', 'unsubscribe', 'operator', 'unreachable')),
-  -- Since when its owner wants nothing either, where it is suppressed for another reason than that.
+  -- When its owner has last said that they want nothing; null if they have not.
   opted_out_at timestamptz,
   created_at timestamptz not null,
   constraint suppressions_marketing_check
-    check (scope = 'channel' or (reason = 'unsubscribe' and opted_out_at is null))
+    check (scope = 'channel' or reason = 'unsubscribe'),
+  constraint suppressions_opted_out_check check (reason <> 'unsubscribe' or opted_out_at is not null)
 );
 -- For the operator, who reads them newest first.
 create index suppressions_newest on suppressions (organization_id, channel, created_at desc, address_hash);
@@ -189,7 +190,7 @@ create index suppressions_newest on suppressions (organization_id, channel, crea
 alter table suppressions add primary key (organization_id, channel, address_hash, scope);
 -- For finding out cheaply that an organization has none, before a file of contacts is compared with them.
 create index suppressions_opt_outs on suppressions (organization_id)
-  where reason = 'unsubscribe' or opted_out_at is not null;
+  where opted_out_at is not null;
 call wall_off('suppressions');
 
 -- That an organization has set a consent back to subscribed, by its API key: the last time for each address.

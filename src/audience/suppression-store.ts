@@ -5,9 +5,11 @@ import type { Suppression, SuppressionReason, SuppressionScope } from './schema.
 
 const upsertSuppressions = statement(
   'audience_upsert_suppressions',
-  `insert into suppressions as s (organization_id, channel, address_hash, address, reason, scope, created_at)
+  `insert into suppressions as s
+     (organization_id, channel, address_hash, address, reason, scope, opted_out_at, created_at)
    select distinct on (organization_id, address_hash, scope)
-     organization_id, $1, decode(address_hash, 'hex'), address, reason, scope, $7
+     organization_id, $1, decode(address_hash, 'hex'), address, reason, scope,
+     case when reason = 'unsubscribe' then $7::timestamptz end, $7
    from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[])
      as suppression (organization_id, address_hash, address, reason, scope)
    order by organization_id, address_hash, scope
@@ -15,12 +17,9 @@ const upsertSuppressions = statement(
    set
      reason = case when excluded.reason = 'unsubscribe' then s.reason else excluded.reason end,
      created_at = case when excluded.reason = 'unsubscribe' then s.created_at else excluded.created_at end,
-     opted_out_at = case
-       when excluded.reason = 'unsubscribe' then excluded.created_at
-       when s.reason = 'unsubscribe' then s.created_at
-       else s.opted_out_at
-     end
-   where ((excluded.reason = 'unsubscribe') <> (s.reason = 'unsubscribe') and s.opted_out_at is null)
+     opted_out_at = greatest(s.opted_out_at, excluded.opted_out_at)
+   where excluded.opted_out_at > coalesce(s.opted_out_at, '-infinity')
+     or (s.reason = 'unsubscribe' and excluded.reason <> 'unsubscribe')
      or (s.reason = 'unreachable' and excluded.reason not in ('unsubscribe', 'unreachable'))`,
 );
 
@@ -34,7 +33,8 @@ export type SuppressionRow = {
 
 /**
  * What is suppressed already keeps its first reason; only that its owner wants nothing is kept beside any other, since
- * they may take it back, and the other stays. That it cannot be reached gives way to every other reason, since it ends by
+ * they may take it back, and the other stays. Of what the owner has said the last time counts, so that a word in between
+ * that is heard of late takes nothing back. That it cannot be reached gives way to every other reason, since it ends by
  * itself. Sorted, so that two transactions cannot deadlock.
  */
 export async function insertSuppressions(
@@ -101,7 +101,7 @@ export async function findSuppressed(
 }
 
 /** SQL: the suppression `s` is a word of the owner of its address. */
-const isOptOut = toPredicate(`s.reason = 'unsubscribe' or s.opted_out_at is not null`);
+const isOptOut = toPredicate('s.opted_out_at is not null');
 
 const selectOptOuts = statement<{ position: number }>(
   'audience_select_opt_outs',
@@ -164,7 +164,7 @@ const deleteAllUnreachable = statement(
      for update of s
    ), kept as (
      update suppressions s
-     set reason = 'unsubscribe', created_at = s.opted_out_at, opted_out_at = null
+     set reason = 'unsubscribe', created_at = s.opted_out_at
      from lifted
      where s.organization_id = lifted.organization_id and s.channel = $1
        and s.address_hash = lifted.address_hash and s.scope = 'channel' and s.opted_out_at is not null
@@ -196,14 +196,14 @@ export async function deleteSuppression(connection: Connection, key: Suppression
     unpreparedStatement(
       `with kept as (
          update suppressions
-         set reason = 'unsubscribe', created_at = opted_out_at, opted_out_at = null
+         set reason = 'unsubscribe', created_at = opted_out_at
          where organization_id = $1 and channel = $2 and address_hash = $3 and scope = 'channel'
-           and opted_out_at is not null
+           and reason <> 'unsubscribe' and opted_out_at is not null
          returning organization_id
        ), gone as (
          delete from suppressions
          where organization_id = $1 and channel = $2 and address_hash = $3 and scope = 'channel'
-           and reason <> 'unsubscribe' and opted_out_at is null
+           and opted_out_at is null
          returning organization_id
        )
        select organization_id from kept
@@ -231,13 +231,14 @@ export async function deleteOptOut(
          set opted_out_at = null
          where organization_id = $1 and channel = $2 and address_hash = $3
            and ($4::text is null or scope = $4)
+           and reason <> 'unsubscribe'
            and opted_out_at is not null and ($5::timestamptz is null or opted_out_at <= $5)
          returning organization_id
        ), gone as (
          delete from suppressions
          where organization_id = $1 and channel = $2 and address_hash = $3
            and ($4::text is null or scope = $4)
-           and reason = 'unsubscribe' and ($5::timestamptz is null or created_at <= $5)
+           and reason = 'unsubscribe' and ($5::timestamptz is null or opted_out_at <= $5)
          returning organization_id
        )
        select organization_id from kept
@@ -291,8 +292,7 @@ export async function findSuppression(
 ): Promise<Suppression | null> {
   const [row] = await connection.rows(
     unpreparedStatement<SuppressionColumns>(
-      `select address, reason, scope, created_at,
-         case when reason = 'unsubscribe' then created_at else opted_out_at end as opted_out_at
+      `select address, reason, scope, created_at, opted_out_at
        from suppressions
        where organization_id = $1 and channel = $2 and address_hash = $3
        order by scope
@@ -330,8 +330,7 @@ export async function listSuppressions(
   const rows = await connection.rows(
     unpreparedStatement<SuppressionColumns & { address_hash: Buffer; position: string }>(
       // The position keeps the microseconds that a Date has no room for.
-      `select address_hash, address, reason, scope, created_at, created_at::text as position,
-         case when reason = 'unsubscribe' then created_at else opted_out_at end as opted_out_at
+      `select address_hash, address, reason, scope, created_at, created_at::text as position, opted_out_at
        from suppressions
        where organization_id = $1 and channel = $2
          and ($3::timestamptz is null

@@ -199,6 +199,31 @@ describe('what the owner of an address says of it', () => {
   });
 });
 
+test.each<[string, SuppressionReason | null]>([
+  ['alone', null],
+  ['beside the operator', 'operator'],
+])('of two opt-outs %s the later one counts, whichever is heard of first', async (_where, beside) => {
+  const at = (seconds: number) => new Date(atMs + seconds * 1_000);
+  for (const times of [
+    [1, 3],
+    [3, 1],
+  ]) {
+    const address = {
+      organizationId: own,
+      address: `said-${beside ?? 'alone'}-${times.join('-')}@example.com`,
+    };
+    const kindsLeft = async () => (await findSuppressed(database, tools, 'email', [address])).get(0) ?? null;
+    if (beside !== null)
+      await addSuppressions(database, tools, 'email', [{ ...address, reason: beside }], at(0));
+    for (const seconds of times)
+      await addSuppressions(database, tools, 'email', [{ ...address, reason: 'unsubscribe' }], at(seconds));
+    expect(await takeBackOptOut(database, tools, 'email', address, { saidUntil: at(2) })).toBe(false);
+    expect(await readSuppression(database, tools, 'email', address)).toMatchObject({ optedOutAt: at(3) });
+    expect(await takeBackOptOut(database, tools, 'email', address, { saidUntil: at(3) })).toBe(true);
+    expect(await kindsLeft()).toBe(beside === null ? null : 'suppressed');
+  }
+});
+
 test('one address twice in a batch is suppressed once', async () => {
   const suppression = { organizationId: own, address: 'twice@example.com', reason: 'operator' } as const;
   await addSuppressions(database, tools, 'email', [suppression, suppression]);

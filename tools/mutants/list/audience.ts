@@ -4,16 +4,16 @@ import type { Mutant } from '../mutant.ts';
 export const audience: readonly Mutant[] = [
   {
     file: 'src/audience/suppression-store.ts',
-    from: "(excluded.reason = 'unsubscribe') <> (s.reason = 'unsubscribe') and s.opted_out_at is null)",
-    to: 'false)',
+    from: "excluded.opted_out_at > coalesce(s.opted_out_at, '-infinity')",
+    to: 'false',
     tests: ['src/audience/suppressions.test.ts'],
     named: ' holds when he lifts his, and his when they take it back',
     harm: 'whoever stopped a number that bounced before is written to once the bounce is lifted',
   },
   {
     file: 'src/audience/suppression-store.ts',
-    from: "       when s.reason = 'unsubscribe' then s.created_at\n",
-    to: '',
+    from: 'greatest(s.opted_out_at, excluded.opted_out_at)',
+    to: 'excluded.opted_out_at',
     tests: ['src/audience/suppressions.test.ts'],
     named: ' holds when he lifts his, and his when they take it back',
     harm: 'an opt-out is forgotten when its address bounces',
@@ -216,8 +216,8 @@ export const audience: readonly Mutant[] = [
   },
   {
     file: 'src/audience/suppression-store.ts',
-    from: "and reason <> 'unsubscribe' and opted_out_at is null\n         returning",
-    to: 'and opted_out_at is null\n         returning',
+    from: '           and opted_out_at is null\n',
+    to: '',
     tests: ['src/audience/suppressions.test.ts'],
     named: 'alone is taken back, and not lifted with what else suppresses the address',
     harm: 'lifting a bounce lifts the opt-out of an address that has none',

@@ -98,11 +98,11 @@ export const objections: readonly Mutant[] = [
   },
   {
     file: 'src/audience/suppression-store.ts',
-    from: '       else s.opted_out_at\n',
-    to: '       else null\n',
+    from: 'greatest(s.opted_out_at, excluded.opted_out_at)',
+    to: 'coalesce(s.opted_out_at, excluded.opted_out_at)',
     tests: ['src/audience/suppressions.test.ts'],
-    named: 'has the time of each',
-    harm: 'an opt-out is forgotten once the address complains as well',
+    named: 'of two opt-outs',
+    harm: 'a START between two STOPs, which is heard of late, lifts the second',
   },
   {
     file: 'src/audience/suppression-store.ts',
