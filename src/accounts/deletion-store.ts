@@ -6,7 +6,7 @@ import {
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
 import { toPredicate } from '../platform/postgres/predicate.ts';
-import type { OwnedTable } from './owned-tables.ts';
+import type { OwnedTable } from './owned-table-store.ts';
 import type { DeletionState } from './schema.ts';
 
 /** Null if there is no such organization, or none any more. One whose deletion is under way stays so. */

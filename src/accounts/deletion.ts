@@ -2,7 +2,7 @@ import { type Clock, now, sleep } from '../platform/clock.ts';
 import type { Connection, Database } from '../platform/postgres/database.ts';
 import { refusedWithinMs } from './keyring.ts';
 import * as store from './deletion-store.ts';
-import { listOwnedTables, type OwnedTable } from './owned-tables.ts';
+import { listOwnedTables, type OwnedTable } from './owned-table-store.ts';
 
 /**
  * The deletion of an organization with everything of it, in three steps, each of which may be killed and begun again.

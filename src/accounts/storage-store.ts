@@ -1,5 +1,5 @@
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { OwnedTable } from './owned-tables.ts';
+import type { OwnedTable } from './owned-table-store.ts';
 import type { StorageUsage } from './schema.ts';
 
 /** Returns whether measuring may begin; nobody else's then does until `nextAt`. */

@@ -1,6 +1,6 @@
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import { type Database, isUndefinedTable } from '../platform/postgres/database.ts';
-import { listOwnedTables } from './owned-tables.ts';
+import { listOwnedTables } from './owned-table-store.ts';
 import type { StorageKind, StorageUsage } from './schema.ts';
 import * as store from './storage-store.ts';
 
