@@ -92,7 +92,9 @@ export function createPushTrial(
       const [organization = null] = await database.asOrganizations([key.organizationId], (transaction) =>
         findOrganizations(transaction, key.organizationId),
       );
-      return { ...about, organization, public_key: organization && key.publicKey };
+      if (organization === null) return { ...about, organization, public_key: null };
+      const { id, name } = organization;
+      return { ...about, organization: { id, name }, public_key: key.publicKey };
     },
     register: async (device) => {
       const organizationId = await findOrganizationId();
