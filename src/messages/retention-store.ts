@@ -48,9 +48,11 @@ export async function areAllOver(
 ): Promise<boolean> {
   const [row] = await connection.rows(
     unpreparedStatement<{ are_over: boolean }>(
-      `select not ${areAnyKept(isInRange)}
+      `with kept_messages as (select ${areAnyKept(isInRange)} as are_any)
+       select not are_any
          and not exists (select from delivery_queue where ${isInRange})
-         and not exists (select from delivery_slices where ${isInRange}) as are_over`,
+         and not exists (select from delivery_slices where ${isInRange}) as are_over
+       from kept_messages`,
     ),
     [from, before],
   );

@@ -417,6 +417,7 @@ const housekeeping: Readonly<Record<string, Cases>> = {
   'reached people': ofAllTogether,
   'mail to the postmaster': ofAllTogether,
   sandbox: ofAllTogether,
+  storage: ofAllTogether,
   'smaller partitions': ofNobody,
   messages: {
     table: 'message_contents',

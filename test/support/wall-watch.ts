@@ -57,8 +57,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select case when bool_and(events_kept_days is not null)': housekeeping,
   'select id as "organizationId", messages_kept_days as messages': whoHasWork,
   'select case when bool_and(messages_kept_days is not null)': housekeeping,
-  'select not (exists ( select from campaigns where status':
-    'Whether a partition may go, which has messages of all.',
+  'with kept_messages as (select': 'Whether a partition may go, which has messages of all.',
   'select from recipient_changes where message_id < $2':
     'Whether a partition may go, which has messages of all.',
   chat_templates_find_due: whoHasWork,
