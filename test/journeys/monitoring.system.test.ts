@@ -349,10 +349,12 @@ test('the trace of a request is in its line and in those of all attempts of its 
     (found) => found.length === expected.size,
   );
   expect(requests.map(({ trace_id: trace }) => trace)).toEqual([...expected.values()]);
-  // The second attempt is an hour away, and is of the same trace.
-  expect(
-    await rowsOf(server, "select replace(trace_id::text, '-', '') as trace from delivery_queue"),
-  ).toEqual([{ trace: traceOf(1) }]);
+  // An attempt is told before its outcome is written. The second one is an hour away, and is of the same trace.
+  const queued = await eventually(
+    () => rowsOf(server, "select replace(trace_id::text, '-', '') as trace from delivery_queue"),
+    ({ length }) => length === 1,
+  );
+  expect(queued).toEqual([{ trace: traceOf(1) }]);
   for (const said of [api.said.errors, worker.said.errors]) {
     expect(said).not.toContain('example.com');
     expect(said).not.toContain(server.key);
