@@ -25,13 +25,16 @@ const failureColumns = [
 
 /**
  * SQL: what the outcome `s` of a hand-off sets of its recipient `r`, whichever statement writes it. `failure` is SQL for
- * a column of its failure.
+ * a column of its failure, and null of outcomes that are none: of most recipients nothing has failed before, and nothing
+ * is compared for them.
  */
-export function columnsOfOutcome(at: string, failure: (column: string) => string): string {
+export function columnsOfOutcome(at: string, failure: ((column: string) => string) | null): string {
+  const setFailure = (column: string) =>
+    failure === null
+      ? `case when r.${column} is not null and ${isOvertaken} then r.${column} end`
+      : `case when ${isOvertaken} then r.${column} else ${failure(column)} end`;
   return `status = case when ${isRaised} then s.status else r.status end,
      status_at = case when ${isRaised} then ${at} else r.status_at end,
      provider_message_id = coalesce(s.provider_message_id, r.provider_message_id),
-     ${failureColumns
-       .map((column) => `${column} = case when ${isOvertaken} then r.${column} else ${failure(column)} end`)
-       .join(',\n     ')}`;
+     ${failureColumns.map((column) => `${column} = ${setFailure(column)}`).join(',\n     ')}`;
 }

@@ -26,7 +26,7 @@ export type TakenPart = {
 /** SQL: writes what is known of the recipients in `given`. */
 function updateTaken(at: string): string {
   return `update recipients r
-     set ${columnsOfOutcome(at, () => 'null')},
+     set ${columnsOfOutcome(at, null)},
      handed_off_at = coalesce(r.handed_off_at, ${at}),
      uncertain = false
      from given s
