@@ -61,7 +61,13 @@ create function organizations_in_service(ids text) returns text
 language sql immutable
 as $$ select ids $$;
 
--- Keeps that function in step with the table. Replacing it makes every session plan anew what has it, from the next
+-- Whether nobody has asked for a deletion. While that is so, the planner leaves out of statements on work what looks such
+-- organizations up (deleted-organizations.ts), which took one in twenty microseconds of PostgreSQL's for each delivery.
+create function are_no_organizations_deleted() returns boolean
+language sql immutable
+as $$ select true $$;
+
+-- Keeps both functions in step with the table. Replacing one makes every session plan anew what has it, from the next
 -- transaction on that begins after the commit. Deletions that begin and end at once take turns.
 create function replace_organizations_in_service() returns trigger
 language plpgsql
@@ -80,6 +86,15 @@ begin
     create or replace function organizations_in_service(ids text) returns text
     language sql immutable
     as $$ select ids $$;
+  end if;
+  if exists (select from organizations where deletion is not null) then
+    create or replace function are_no_organizations_deleted() returns boolean
+    language sql immutable
+    as $$ select false $$;
+  else
+    create or replace function are_no_organizations_deleted() returns boolean
+    language sql immutable
+    as $$ select true $$;
   end if;
   return null;
 end

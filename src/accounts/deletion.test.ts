@@ -10,6 +10,7 @@ import {
   statement,
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { deleteGoneOrganizations } from './deletion-store.ts';
 import { deleteOrganization } from './deletion.ts';
 
@@ -230,11 +231,38 @@ test('sessions that have worked for organizations leave out those that are being
   };
   const change = (id: string, deletion: string) =>
     run('update organizations set deletion = $2 where id = $1', [id, deletion]);
+  const selectServed = statement<{ id: string }>(
+    'test_select_served',
+    `select id from organizations o where ${isNotDeleted('o.id')} order by id`,
+  );
+  /** For whom work is looked for, whichever user asks. */
+  const served = async () => {
+    const [byOwner, byRequests] = await Promise.all([
+      database.rows(selectServed),
+      ofRequests.rows(selectServed),
+    ]);
+    expect(byRequests).toEqual(byOwner);
+    return byOwner.map(({ id }) => id);
+  };
+  const planOfServed = async () =>
+    (
+      await run<{ 'QUERY PLAN': string }>(
+        `explain select id from organizations o where ${isNotDeleted('o.id')}`,
+      )
+    )
+      .map((line) => line['QUERY PLAN'])
+      .join('\n');
 
   // More often than PostgreSQL makes a plan for the values at hand.
-  for (let times = 1; times <= 7; times += 1) expect(await seen()).toEqual([acme, rival, third]);
+  for (let times = 1; times <= 7; times += 1) {
+    expect(await seen()).toEqual([acme, rival, third]);
+    expect(await served()).toEqual([acme, rival, third]);
+  }
+  expect(await planOfServed()).not.toContain('SubPlan');
   await change(acme, 'requested');
   expect(await seen()).toEqual([acme, rival, third]);
+  expect(await served()).toEqual([rival, third]);
+  expect(await planOfServed()).toContain('SubPlan');
   expect(await isLookedUp()).toBe(false);
   await Promise.all([change(acme, 'under_way'), change(rival, 'under_way')]);
   expect(await seen()).toEqual([third]);
@@ -247,7 +275,9 @@ test('sessions that have worked for organizations leave out those that are being
   await change(rival, 'gone');
   await deleteGoneOrganizations(database, before);
   expect(await isLookedUp()).toBe(false);
+  expect(await planOfServed()).not.toContain('SubPlan');
   expect(await seen()).toEqual([third]);
+  expect(await served()).toEqual([third]);
   await ofRequests.close();
 });
 

@@ -68,7 +68,7 @@ export const deliverySlices: readonly Mutant[] = [
   },
   {
     file: 'src/messages/recipients/taken-store.ts',
-    from: "columnsOfOutcome(at, () => 'null')",
+    from: 'columnsOfOutcome(at, null)',
     to: 'columnsOfOutcome(at, (column) => `r.${column}`)',
     tests: ['src/messages/recipients/taken.test.ts'],
     harm: 'somebody who has the mail goes on showing why it was delayed',
