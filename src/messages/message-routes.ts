@@ -38,8 +38,8 @@ type Reading<Record extends TObject> = {
 };
 
 /**
- * Loads what belongs to messages beside their rows, and returns how each of them is shown; null if it has gone meanwhile.
- * It may be asked for ids that are of no message of the channel, whose result nobody looks at.
+ * Loads what belongs to messages of the channel beside their rows, and returns how each of them is shown; null if it has
+ * gone meanwhile.
  */
 export type LoadRecords<Record> = (
   transaction: Transaction,
@@ -108,11 +108,11 @@ export function messageReadingRoutes<Listed extends TObject, Read extends TObjec
       handle: async ({ caller: { organizationId }, params: { id } }) => {
         const record = await database.asOrganizations([organizationId], async (transaction) => {
           const horizon = await readHorizon(transaction, organizationId);
-          const [message, show] = await Promise.all([
-            findMessage(transaction, { organizationId, id, channel, horizon }),
-            read.load(transaction, { organizationId, messageIds: [id], horizon }),
-          ]);
-          const shown = message && show(message);
+          const message = await findMessage(transaction, { organizationId, id, channel, horizon });
+          // Not before it is known to be one of these: a campaign's message has as many recipients as it likes.
+          if (message === null) throw messageNotFound(horizon, id);
+          const show = await read.load(transaction, { organizationId, messageIds: [id], horizon });
+          const shown = show(message);
           if (shown === null) throw messageNotFound(horizon, id);
           return shown;
         });
