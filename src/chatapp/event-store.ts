@@ -1,6 +1,6 @@
 import type { ToldOfChatApp } from '../channels/chatapp/provider.ts';
-import type { BringForward } from '../messages/messages.ts';
-import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { bringEventsForward } from '../messages/messages.ts';
+import { type Connection, statement } from '../platform/postgres/database.ts';
 import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { dueInTurns } from '../platform/queue/turns.ts';
 
@@ -95,21 +95,5 @@ export async function countPutBackEvents(
   return row?.count ?? 0;
 }
 
-/** Uses the index chat_app_events_due. */
-const forward = unpreparedStatement(
-  `with ahead as (
-     select id
-     from chat_app_events
-     where due_at > $2
-     limit $3
-     for update skip locked
-   )
-   update chat_app_events e
-   set due_at = $1
-   from ahead
-   where e.id = ahead.id
-   returning true as is_forward`,
-);
-
-export const bringChatAppEventsForward: BringForward = (connection, { at, dueLatest }, rowsMax) =>
-  connection.rows(forward, [at, dueLatest, rowsMax]);
+/** By the index chat_app_events_due. */
+export const bringChatAppEventsForward = bringEventsForward('chat_app_events');

@@ -2,6 +2,7 @@
 export { type Acceptor, type AcceptTools, attachmentContext, createAcceptor } from './accept.ts';
 export { defineAcceptance } from './store.ts';
 export { bringForward } from './delivery/bring-forward.ts';
+export { bringEventsForward } from './delivery/bring-forward-store.ts';
 export { missingVariablesHeader, tellMissingVariables } from './missing-variables.ts';
 export { foreignSyntaxWarnings, tellWarnings, warningsHeader, warningsHeaderName } from './warnings.ts';
 export { findSuspension, monthlyQuotaExceeded, sendingSuspended } from './refusals.ts';
@@ -16,7 +17,6 @@ export {
 } from './campaigns/recipients.ts';
 export {
   type Attempt,
-  type BringForward,
   type ChannelDeliveries,
   type ChannelDelivery,
   contentBytesMax,

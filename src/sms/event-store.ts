@@ -1,6 +1,6 @@
 import type { InboundSms } from '../channels/sms/sms.ts';
-import type { BringForward } from '../messages/messages.ts';
-import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { bringEventsForward } from '../messages/messages.ts';
+import { type Connection, statement } from '../platform/postgres/database.ts';
 import { dueInTurns } from '../platform/queue/turns.ts';
 
 /** A text that came in and is not applied yet. */
@@ -87,21 +87,5 @@ export async function findNextSmsEventAt(connection: Connection): Promise<Date |
   return row?.due_at ?? null;
 }
 
-/** Uses the index sms_events_due. */
-const forward = unpreparedStatement(
-  `with ahead as (
-     select id
-     from sms_events
-     where due_at > $2
-     limit $3
-     for update skip locked
-   )
-   update sms_events e
-   set due_at = $1
-   from ahead
-   where e.id = ahead.id
-   returning true as is_forward`,
-);
-
-export const bringTextsForward: BringForward = (connection, { at, dueLatest }, rowsMax) =>
-  connection.rows(forward, [at, dueLatest, rowsMax]);
+/** By the index sms_events_due. */
+export const bringTextsForward = bringEventsForward('sms_events');

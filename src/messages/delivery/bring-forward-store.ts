@@ -88,3 +88,22 @@ const providerEventsForward = unpreparedStatement<{ is_forward: boolean }>(
 /** Reports of providers that are put back, as `BringForward` says. */
 export const bringReportsForward: BringForward = (connection, { at, dueLatest }, rowsMax) =>
   connection.rows(providerEventsForward, [at, dueLatest, rowsMax, channels]);
+
+/** The same of a channel's own table of events, which has the columns `id` and `due_at` and an index that begins with the latter. */
+export function bringEventsForward(table: string): BringForward {
+  const eventsForward = unpreparedStatement<{ is_forward: boolean }>(
+    `with ahead as (
+       select id
+       from ${table}
+       where due_at > $2
+       limit $3
+       for update skip locked
+     )
+     update ${table} e
+     set due_at = $1
+     from ahead
+     where e.id = ahead.id
+     returning true as is_forward`,
+  );
+  return (connection, { at, dueLatest }, rowsMax) => connection.rows(eventsForward, [at, dueLatest, rowsMax]);
+}
