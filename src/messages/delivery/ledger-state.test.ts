@@ -1,6 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { untried } from '../../../test/support/jobs.ts';
-import { emailChannel } from '../../email/channel.ts';
+import { anEmailJob } from '../../../test/support/jobs.ts';
 import type { Job } from '../channel.ts';
 import {
   type LedgerState,
@@ -15,20 +14,7 @@ import {
 import { failJob } from './settlement.ts';
 import type { Settled } from './settlement-writer.ts';
 
-function aJob(ordinal: number): Job {
-  return {
-    organizationId: '01930000-0000-7000-8000-000000000001',
-    messageId: '01930000-0000-7000-8000-000000000002',
-    ordinal,
-    channel: emailChannel,
-    policy: emailChannel.policyOf({ isCampaign: false }),
-    isCampaign: false,
-    address: 'ann@example.com',
-    addressKey: 'ann@example.com',
-    ...untried,
-    acceptedAt: new Date(0),
-  };
-}
+const aJob = (ordinal: number) => anEmailJob({ ordinal });
 
 const jobsOf = (count: number, first = 0) => Array.from({ length: count }, (_, index) => aJob(first + index));
 const waiting = <Item>(item: Item): Waiting<Item> => ({

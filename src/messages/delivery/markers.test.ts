@@ -1,5 +1,5 @@
 import { beforeEach, expect, test } from 'vitest';
-import { untried } from '../../../test/support/jobs.ts';
+import { anEmailJob } from '../../../test/support/jobs.ts';
 import { announceHandOffs, countBatches } from '../../../test/support/delivery-slices.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
 import {
@@ -9,7 +9,6 @@ import {
 } from '../../platform/postgres/database.ts';
 import { type MarkerBook, openMarkerBook } from './markers.ts';
 import type { Job } from '../channel.ts';
-import { emailChannel } from '../../email/channel.ts';
 
 const epoch = 7;
 
@@ -26,21 +25,7 @@ beforeEach(async () => {
   );
 });
 
-function aJob(ordinal: number): Job {
-  return {
-    organizationId: '01930000-0000-7000-8000-000000000001',
-    messageId: '01930000-0000-7000-8000-000000000002',
-    ordinal,
-    channel: emailChannel,
-    policy: emailChannel.policyOf({ isCampaign: false }),
-    isCampaign: false,
-    address: 'ann@example.com',
-    addressKey: 'ann@example.com',
-    ...untried,
-    acceptedAt: new Date(0),
-    claimNumber: 100 + ordinal,
-  };
-}
+const aJob = (ordinal: number) => anEmailJob({ ordinal, claimNumber: 100 + ordinal });
 
 /** The ordinals and claim numbers that stand in each marker. */
 async function listMarkers() {
