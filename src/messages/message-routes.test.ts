@@ -77,7 +77,8 @@ test('nothing is loaded of a message that is not the own one of the channel, suc
     await insertMessage(other, 'email', 'transactional'),
     newId(),
   ];
-  for (const each of others) await expect(read(each)).rejects.toMatchObject({ definition: { statusCode: 404 } });
+  for (const each of others)
+    await expect(read(each)).rejects.toMatchObject({ definition: { statusCode: 404 } });
   expect(loaded).toEqual([]);
   expect(await read(id)).toMatchObject({ body: { id } });
   expect(loaded).toEqual([id]);
