@@ -144,3 +144,28 @@ test('what is kept is kept for ever unless days say otherwise, and nothing else 
   expect(() => set('7', '0')).toThrow('POSTILLION_CONTENT_KEPT_DAYS must be a number of days from 1 to 3650');
   expect(() => set('7', '1', 'year')).toThrow('POSTILLION_PARTITIONS must be one of month, week, day');
 });
+
+const ownMachine = ['localhost', '127.0.0.0/8', '::1'];
+
+test.each([
+  ['nothing else is set', {}, ownMachine],
+  ['it listens on every address', { HOST: '0.0.0.0' }, []],
+  ['it is known to others', reached, []],
+  ['a proxy stands before it', { POSTILLION_TRUSTED_PROXIES: '127.0.0.1' }, []],
+  [
+    'the operator says where',
+    { POSTILLION_WEBHOOK_ALLOW_HOSTS: 'Hooks.Internal, *.svc.cluster.local, 10.0.0.0/8, fd00::1' },
+    ['hooks.internal', '*.svc.cluster.local', '10.0.0.0/8', 'fd00::1'],
+  ],
+])('webhooks go to this machine or inside it only where that is meant: %s', (_, environment, allowed) => {
+  expect(readConfig(environment).webhookAllowedHosts).toEqual(allowed);
+});
+
+test.each(['10.0.0.0/33', '010.0.0.1', 'https://hooks.internal', 'hooks.internal:8080', '*', 'a b', '10.0'])(
+  'webhooks cannot be allowed to go to %s',
+  (entry) => {
+    expect(() => readConfig({ POSTILLION_WEBHOOK_ALLOW_HOSTS: entry })).toThrow(
+      `POSTILLION_WEBHOOK_ALLOW_HOSTS must hold host names, addresses and CIDR ranges, such as *.internal or 10.0.0.0/8: ${entry}`,
+    );
+  },
+);

@@ -15,6 +15,8 @@ import {
 import { type PushProviderName, pushProviders } from './channels/push/providers/registry.ts';
 import { type SmsProviderName, smsProviders } from './channels/sms/providers/registry.ts';
 import { parseDnsServer } from './platform/dns/dns.ts';
+import { isLoopbackHost } from './platform/loopback.ts';
+import { isAllowedHostEntry } from './platform/outbound/allowed-hosts.ts';
 import { type PartitionSize, partitionSizes } from './platform/postgres/partition-size.ts';
 import { daysOf, findSettingProblem, limitedBytesOf, listOf, type Setting } from './platform/setting.ts';
 import { suggestName } from './platform/suggestion.ts';
@@ -140,6 +142,12 @@ export const settings = {
     about:
       "The push services of browsers, as host names separated by commas, `*.` for all names below one: endpoints at any other host are refused. The second is that of Chromium without Google's keys, the last the sandbox's.",
   },
+  POSTILLION_WEBHOOK_ALLOW_HOSTS: {
+    type: 'list',
+    default: '',
+    about:
+      'Where webhooks may go beside the public Internet, separated by commas: hosts such as hooks.internal, `*.` for all names below one, addresses and CIDR ranges. Each customer can have requests sent there, and reads how they are answered. Empty: this machine as localhost, where HOST is one of this machine alone and neither POSTILLION_PUBLIC_URL nor POSTILLION_TRUSTED_PROXIES is set; else nothing.',
+  },
   POSTILLION_SANDBOX_ACCESS: {
     type: 'choice',
     choices: ['loopback', 'token', 'any'],
@@ -264,6 +272,8 @@ export type Config = {
   chatAppProvider: ChatAppProviderName;
   /** In lower case. */
   webPushHosts: string[];
+  /** Hosts, `*.` for all names below one, addresses and ranges inside to which webhooks may go. In lower case. */
+  webhookAllowedHosts: string[];
   /** Of all providers, as they were set, or their defaults: what they mean is their provider's. */
   providerSettings: Readonly<Record<ProviderSettingName, string>>;
   sandboxAccess: SandboxAccessName;
@@ -383,6 +393,13 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     if (!isPushHostPattern(host))
       problems.push(`POSTILLION_WEB_PUSH_HOSTS must hold host names, such as *.notify.windows.com: ${host}`);
   }
+  const webhookAllowedHosts = listOf(read('POSTILLION_WEBHOOK_ALLOW_HOSTS').toLowerCase());
+  for (const entry of webhookAllowedHosts) {
+    if (!isAllowedHostEntry(entry))
+      problems.push(
+        `POSTILLION_WEBHOOK_ALLOW_HOSTS must hold host names, addresses and CIDR ranges, such as *.internal or 10.0.0.0/8: ${entry}`,
+      );
+  }
   const hostOf = (name: 'POSTILLION_BOUNCE_HOST' | 'POSTILLION_MAIL_HOST') => {
     const text = read(name);
     const host = parseDomain(text);
@@ -420,8 +437,12 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const metricsPort = read('POSTILLION_METRICS_PORT');
   const metricsHost = read('POSTILLION_METRICS_HOST');
   const trustedProxies = listOf(read('POSTILLION_TRUSTED_PROXIES'));
+  const host = read('HOST');
+  const isBehindProxy = publicUrl !== '' || trustedProxies.length > 0;
   // What others can reach is not opened by an address, which a proxy on this machine lends to everybody.
-  const guessedAccess = publicUrl === '' && trustedProxies.length === 0 ? 'loopback' : 'token';
+  const guessedAccess = isBehindProxy ? 'token' : 'loopback';
+  if (webhookAllowedHosts.length === 0 && !isBehindProxy && isLoopbackHost(host))
+    webhookAllowedHosts.push('localhost', '127.0.0.0/8', '::1');
 
   const config: Config = {
     databaseUrl: databaseUrl || null,
@@ -429,7 +450,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     sessionDatabaseUrl: sessionDatabaseUrl || null,
     dataDirectory: path.resolve(homeDirectory, read('POSTILLION_DATA_DIR')),
     port: Number(read('PORT')),
-    host: read('HOST'),
+    host,
     publicUrl: publicUrl || null,
     trustedProxies,
     secret: secret || null,
@@ -445,6 +466,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     pushProvider,
     chatAppProvider,
     webPushHosts,
+    webhookAllowedHosts,
     providerSettings,
     sandboxAccess: (read('POSTILLION_SANDBOX_ACCESS') || guessedAccess) as SandboxAccessName, // One of the choices, or a problem.
     metricsListener: metricsPort === '' ? null : { host: metricsHost, port: Number(metricsPort) },

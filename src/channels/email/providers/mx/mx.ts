@@ -1,6 +1,7 @@
 import { LRUCache } from 'lru-cache';
 import type { Clock } from '../../../../platform/clock.ts';
 import type { Resolver } from '../../../../platform/dns/dns.ts';
+import { isPublicAddress } from '../../../../platform/outbound/public-address.ts';
 import { partOf, type ProcessShare } from '../../../../platform/process-share.ts';
 import type { DeferReason, RemoteReply, SendOutcome } from '../../../outcome.ts';
 import type { EmailHandOff, EmailProvider } from '../../provider.ts';
@@ -131,7 +132,7 @@ function openState(options: MxProviderOptions): MxState {
       random,
       heloName,
       port,
-      mayUsePrivateAddresses,
+      mayUseAddress: mayUsePrivateAddresses ? () => true : isPublicAddress,
       authorities: options.authorities ?? null,
       hasRoute: options.hasRoute ?? hasRoute,
       failedUntilMs: new LRUCache({ max: failedAddressesMax }),

@@ -8,7 +8,8 @@ import { openSmtpConnection } from '../smtp/opening.ts';
 import type { OpeningFailure, SmtpConnection } from '../smtp/opening.ts';
 import { refuseInternational } from '../smtp/outcomes.ts';
 import { cut } from '../smtp/pool.ts';
-import { findHostAddresses, isSelfAddress } from '../../../host-addresses.ts';
+import { findHostAddresses } from '../../../../platform/outbound/host-addresses.ts';
+import { isSelfAddress } from '../../../../platform/outbound/public-address.ts';
 import type { MxHost } from '../../mx-route.ts';
 
 /**
@@ -26,7 +27,8 @@ export type ReachTools = {
   resolver: Resolver;
   heloName: string;
   port: number;
-  mayUsePrivateAddresses: boolean;
+  /** Whether mail may go to an address. */
+  mayUseAddress: (address: string) => boolean;
   authorities: string | null;
   /** When an address may be tried in its turn again (monotonic milliseconds). */
   failedUntilMs: LRUCache<string, number>;

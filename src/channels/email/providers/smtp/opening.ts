@@ -2,7 +2,7 @@ import type { Clock } from '../../../../platform/clock.ts';
 import type { RemoteReply } from '../../../outcome.ts';
 import { ownWords, remoteWords } from './outcomes.ts';
 import type { SmtpReply } from './reply-reader.ts';
-import { isLoopbackHost } from '../../../loopback.ts';
+import { isLoopbackHost } from '../../../../platform/loopback.ts';
 import type { SmtpTarget } from './url.ts';
 import { isFault, openWire } from './wire.ts';
 import type { SmtpWire, TlsTrust, WireFault } from './wire.ts';

@@ -1,6 +1,6 @@
 import type { Clock } from '../../../../platform/clock.ts';
 import type { Resolver } from '../../../../platform/dns/dns.ts';
-import { lookupPublicAddresses } from '../../../host-addresses.ts';
+import { lookupPublicAddresses } from '../../../../platform/outbound/host-addresses.ts';
 import { createHttpClient, type HttpClient, type HttpClientOptions } from '../../../http2/client.ts';
 import { createUnderWay } from '../../../under-way.ts';
 import type { PushHandOff, PushOutcome, PushProvider } from '../../provider.ts';

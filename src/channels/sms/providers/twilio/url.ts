@@ -1,4 +1,4 @@
-import { isLoopbackHost } from '../../../loopback.ts';
+import { isLoopbackHost } from '../../../../platform/loopback.ts';
 import { parseUrl } from '../../../../platform/url.ts';
 
 /** The account to send texts with, and where its API is. */
