@@ -306,3 +306,25 @@ create table workers (
   pid integer not null,
   started_at timestamptz not null
 );
+
+-- Takes an advisory lock for the session, however long another one holds it. A statement that waits holds its snapshot,
+-- and what is deleted after it is removed from no table, and passed over again and again by whoever reads its index: workers
+-- wait for each other's locks all their lives. So each attempt is a transaction of its own. It ends before PostgreSQL looks
+-- for deadlocks (`deadlock_timeout`), and writes of long waits into its log. To be called outside of a transaction.
+create procedure take_session_lock(lock_class integer, lock integer)
+language plpgsql
+as $$
+begin
+  -- Ends with the session, as its client does not wait for it any more, or with the lock.
+  loop
+    perform set_config('lock_timeout', '500', true);
+    begin
+      perform pg_advisory_lock(lock_class, lock);
+      return;
+    exception
+      when lock_not_available then null;
+    end;
+    commit;
+  end loop;
+end
+$$;

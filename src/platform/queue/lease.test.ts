@@ -182,6 +182,24 @@ test('a worker that has ended leaves no connection open, although the locks that
   expect(guardian.lease.signal.aborted).toBe(false);
 });
 
+test('rows that are deleted while workers wait for each other can be removed', async ({ signal }) => {
+  const [, worker, third] = [await startGuardian(), await startNode(), await startNode()];
+  await whenGuarded([worker.lease.epoch, third.lease.epoch]);
+  const { rows } = await observer.query<{ deleted: string }>('select pg_current_xact_id()::text as deleted');
+  const holdBack = async () => {
+    const { rowCount } = await observer.query(
+      `select from pg_stat_activity
+       where datname = current_database() and application_name like 'postillion-%'
+         and age(backend_xmin) >= age($1::text::xid)`,
+      [rows[0]!.deleted],
+    );
+    return rowCount ?? 0;
+  };
+  while ((await holdBack()) > 0) signal.throwIfAborted();
+  // And they wait on.
+  await whenGuarded([worker.lease.epoch, third.lease.epoch]);
+});
+
 test('a worker is known once its lock is held, and not before: a guardian would take it for dead', async () => {
   await startGuardian();
   const { rows } = await observer.query<{ last: string }>("select nextval('worker_epochs') as last");

@@ -90,7 +90,8 @@ export async function countLivingWorkers(connection: Connection): Promise<number
   return row?.workers ?? 0;
 }
 
-const takeLock = unpreparedStatement('select pg_advisory_lock($1, $2)');
+/** However long that takes. No snapshot is held meanwhile, as `pg_advisory_lock` by itself would. */
+const takeLock = unpreparedStatement('call take_session_lock($1, $2)');
 
 /** Throws a DatabaseUnavailableError. */
 export async function takeLease(options: LeaseOptions): Promise<Lease> {

@@ -3,6 +3,14 @@ import type { Mutant } from '../mutant.ts';
 
 export const leases: readonly Mutant[] = [
   {
+    file: 'src/platform/queue/lease.ts',
+    from: 'call take_session_lock($1, $2)',
+    to: 'select pg_advisory_lock($1, $2)',
+    tests: ['src/platform/queue/lease.test.ts'],
+    named: 'rows that are deleted while workers wait for each other',
+    harm: 'with two workers nothing that is deleted can be removed, and every queue grows slower by the day',
+  },
+  {
     file: 'src/messages/delivery/lease-session.ts',
     from: 'AbortSignal.any([lease.signal, stopping, ended.signal])',
     to: 'AbortSignal.any([stopping, ended.signal])',
