@@ -1,4 +1,5 @@
 import { createSocket } from 'node:dgram';
+import { EventEmitter, once } from 'node:events';
 import { createServer } from 'node:net';
 import type { AddressInfo, Socket as TcpSocket } from 'node:net';
 import { networkInterfaces } from 'node:os';
@@ -767,6 +768,29 @@ describe('lookups at once', () => {
     );
     expect(new Set(answers.map((answer) => JSON.stringify(answer))).size).toBe(1);
     expect(server.queries.length).toBe(1);
+  });
+
+  it('are shared with nobody on demand, and what comes later shares the newest', async () => {
+    const asked = new EventEmitter();
+    const answers: (() => void)[] = [];
+    const peer = await startPeer((query, send) => {
+      const address = `192.0.2.${answers.length + 1}`;
+      answers.push(() => {
+        send(replyTo(query, { answers: [addressRecord('a.test', address)] }));
+      });
+      asked.emit('query');
+    });
+    const { resolver } = open([peer.address]);
+    const first = resolver.a('a.test', { isFresh: true });
+    await once(asked, 'query');
+    const second = resolver.a('a.test', { isFresh: true, isUnshared: true });
+    await once(asked, 'query');
+    answers[0]!();
+    expect(await first).toEqual(found('192.0.2.1'));
+    const third = resolver.a('a.test', { isFresh: true });
+    answers[1]!();
+    expect(await Promise.all([second, third])).toEqual([found('192.0.2.2'), found('192.0.2.2')]);
+    expect(peer.queries.length).toBe(2);
   });
 
   it('share a failure too, and the next one asks anew', async () => {

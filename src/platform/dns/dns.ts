@@ -20,6 +20,8 @@ export { parseDnsServer } from './server-address.ts';
 export type LookupOptions = {
   /** Asks the servers, whatever is cached. */
   isFresh?: boolean;
+  /** Shares no lookup that is under way: the servers are asked after this call. For who wants to see what changed just now. */
+  isUnshared?: boolean;
   /** Asks at once, however many other lookups wait for their turn. For single questions that much depends on. */
   isUrgent?: boolean;
 };
@@ -126,11 +128,13 @@ export function createResolver(options: ResolverOptions): Resolver {
     const key = `${question.type} ${name}`;
     // What is urgent must not wait for one that waits for its turn itself.
     const waitingKey = lookup.isUrgent === true ? `urgent ${key}` : key;
-    // A lookup under way is asking the servers now, and thus as fresh as one that begins now.
-    const present = (lookup.isFresh === true ? undefined : cache.get(key)) ?? underWay.get(waitingKey);
+    const known = lookup.isFresh === true ? undefined : cache.get(key);
+    const present = known ?? (lookup.isUnshared === true ? undefined : underWay.get(waitingKey));
     // The key names the type, and whatever stands under it was read as records of that type.
     if (present !== undefined) return present as DnsAnswer<T> | Promise<DnsAnswer<T>>;
-    const answer = start(key, question, name, lookup).finally(() => underWay.delete(waitingKey));
+    const answer = start(key, question, name, lookup).finally(() => {
+      if (underWay.get(waitingKey) === answer) underWay.delete(waitingKey);
+    });
     underWay.set(waitingKey, answer);
     return answer;
   };
