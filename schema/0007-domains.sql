@@ -21,6 +21,11 @@ create table domains (
   last_checked_at timestamptz,
   -- When it is looked at again; null for one that was verified by the operator's word alone.
   next_check_at timestamptz,
+  -- How often a check was asked for, and how much of that the last one answers: it began when so many had asked.
+  checks_asked bigint not null default 0,
+  checks_answered bigint not null default 0 check (checks_answered >= 0),
+  -- A worker looks at it, until then at most; null while none does.
+  checking_until timestamptz,
   -- Since when a verified domain lacks records that it needs.
   degraded_since timestamptz,
   created_at timestamptz not null,
@@ -28,6 +33,8 @@ create table domains (
   primary key (organization_id, id),
   unique (organization_id, name),
   check ((status = 'verified') = (verified_at is not null)),
+  -- A number in JavaScript holds no more.
+  check (checks_asked between checks_answered and 9007199254740991),
   check (
     (dkim_selector is null) = (dkim_public_key is null)
     and (dkim_selector is null) = (dkim_private_key_sealed is null)
@@ -40,4 +47,6 @@ create index domains_next_check on domains (next_check_at) where next_check_at i
 -- For finding what lies below a name.
 create index domains_verified_reversed on domains (reverse(name) text_pattern_ops) where status = 'verified';
 create index domains_turns on domains (organization_id, next_check_at, id) where next_check_at is not null;
+-- For the checks that were asked for, which take turns of organizations as well.
+create index domains_asked on domains (organization_id, updated_at, id) where checks_asked > checks_answered;
 call wall_off('domains');

@@ -6,15 +6,17 @@ import {
   notFound,
   PublicError,
   resourceNotFound,
+  serviceUnavailable,
 } from '../platform/http/errors.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
+import { answeredMaxMs, askForCheck, type AskingTools } from './asking.ts';
 import { showDomain } from './domain-record.ts';
-import { registerDomain } from './registration.ts';
+import type { InstanceHosts } from './records.ts';
+import { type DomainTools, registerDomain } from './registration.ts';
 import { domainBody, domainRecord } from './schema.ts';
 import * as store from './store.ts';
-import { checkDomain, type CheckTools } from './verification.ts';
 
 const domainUnavailable = defineError(
   400,
@@ -27,10 +29,12 @@ const domainLimitReached = defineError(
   'The plan allows no more sending domains.',
 );
 
-export type DomainRouteTools = CheckTools & {
-  /** Told after every registration, so that the periodic check knows of it. */
-  onRegistered: () => void;
-};
+export type DomainRouteTools = DomainTools &
+  AskingTools & {
+    hosts: InstanceHosts;
+    /** Told after every registration, so that the periodic check knows of it. */
+    onRegistered: () => void;
+  };
 
 export function domainRoutes(tools: DomainRouteTools): Route[] {
   const { database, hosts } = tools;
@@ -128,14 +132,15 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
       scope: 'domains:write',
       tag,
       summary: 'Check the DNS records of a domain now',
-      description: 'A domain that is verified already is returned unchanged.',
+      description:
+        'A worker looks the records up, and the request waits for it: mostly for a moment, and for 25 seconds at most. After that the answer is 503, and the check is made as soon as a worker can. A domain that is verified already is returned unchanged.',
       params: idParameter,
       success: { statusCode: 200, schema: domainRecord, when: 'The domain after the check.' },
-      errors: [domainUnavailable, notFound],
+      errors: [domainUnavailable, notFound, serviceUnavailable],
       handle: async ({ caller: { organizationId }, params: { id } }) => {
         const domain = await findOwnDomain(tools, { organizationId, id });
         if (domain.status === 'verified') return json(showDomain(domain, hosts));
-        const outcome = await checkDomain(tools, domain);
+        const outcome = await askForCheck(tools, { organizationId, id });
         switch (outcome.kind) {
           case 'checked':
             return json(showDomain(outcome.domain, hosts));
@@ -143,6 +148,12 @@ export function domainRoutes(tools: DomainRouteTools): Route[] {
             throw unavailable();
           case 'gone':
             throw resourceNotFound();
+          case 'late':
+            throw new PublicError(
+              serviceUnavailable,
+              `The domain was not checked within ${answeredMaxMs / 1_000} seconds. It will be as soon as possible: read it later, or try again.`,
+              { 'retry-after': '10' },
+            );
         }
       },
     }),

@@ -69,13 +69,15 @@ export type DomainRow = {
   findings: Findings;
   last_checked_at: Date | null;
   degraded_since: Date | null;
+  checks_asked: number;
+  checks_answered: number;
   created_at: Date;
   updated_at: Date;
 };
 
 const domainColumns = `organization_id, id, name, status, verified_at, return_path_subdomain, tracking_subdomain,
   open_tracking, click_tracking, dkim_selector, dkim_public_key, findings, last_checked_at, degraded_since,
-  created_at, updated_at`;
+  checks_asked, checks_answered, created_at, updated_at`;
 
 /** Null for a domain that was verified by the operator before there were keys. */
 export function settingsOf(row: DomainRow): DomainSettings | null {
@@ -232,18 +234,35 @@ export async function markVerified(connection: Connection, domain: DomainKey, at
   );
 }
 
+/** Asks for a check that begins from now on. Returns the number that it has to answer; null if there is no such domain. */
+export async function askForCheck(connection: Connection, domain: DomainKey): Promise<number | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ checks_asked: number }>(
+      `update domains
+       set checks_asked = checks_asked + 1
+       where organization_id = $1 and id = $2
+       returning checks_asked`,
+    ),
+    [domain.organizationId, domain.id],
+  );
+  return row?.checks_asked ?? null;
+}
+
 export type CheckResult = DomainKey & {
   findings: Findings;
   checkedAt: Date;
   nextCheckAt: Date;
   degradedSince: Date | null;
+  /** How often a check had been asked for when this one began. */
+  answers: number;
 };
 
 export async function saveCheck(connection: Connection, result: CheckResult): Promise<DomainRow | null> {
   const [row] = await connection.rows(
     unpreparedStatement<DomainRow>(
       `update domains
-       set findings = $3, last_checked_at = $4, next_check_at = $5, degraded_since = $6, updated_at = $4
+       set findings = $3, last_checked_at = $4, next_check_at = $5, degraded_since = $6, updated_at = $4,
+         checks_answered = greatest(checks_answered, $7), checking_until = null
        where organization_id = $1 and id = $2
        returning ${domainColumns}`,
     ),
@@ -254,6 +273,7 @@ export async function saveCheck(connection: Connection, result: CheckResult): Pr
       result.checkedAt,
       result.nextCheckAt,
       result.degradedSince,
+      result.answers,
     ],
   );
   return row ?? null;
@@ -268,45 +288,99 @@ export async function deleteDomain(connection: Connection, domain: DomainKey): P
   return rows.length === 1;
 }
 
-const takeDue = statement<DomainRow>(
-  'domains_take_due',
-  `with recursive ${dueInTurns({
-    table: 'domains',
-    of: 'organization_id',
-    columns: ['organization_id', 'id'],
-    order: ['next_check_at', 'id'],
-    among: 'next_check_at is not null',
-    due: 'next_check_at <= $1',
-    limit: '$3',
-  })}
-   update domains
-   set next_check_at = $2
-   where (organization_id, id) in (select organization_id, id from due)
-   returning ${domainColumns}`,
-);
+/** Domains to be checked: what they wait for, the order within an organization, and which of them are due at `$1`. */
+type WaitingChecks = { among: string; first: string; due: string };
 
-/**
- * Takes domains whose check is due, and sets their next check to `retryAt`, in case this process dies before it is done.
- * In turns of organizations, by the index domains_turns; rows that another worker is taking are skipped.
- */
-export async function takeDueDomains(
-  connection: Connection,
-  wanted: { at: Date; retryAt: Date; limit: number },
-): Promise<DomainRow[]> {
-  return connection.rows(takeDue, [wanted.at, wanted.retryAt, wanted.limit]);
+const isFree = toPredicate('checking_until is null or checking_until <= $1');
+
+const periodically: WaitingChecks = {
+  among: 'next_check_at is not null',
+  first: 'next_check_at',
+  due: `next_check_at <= $1 and ${isFree}`,
+};
+/** Whichever was checked longest ago comes first: one that is asked for again and again does not keep back others. */
+const askedFor: WaitingChecks = {
+  among: 'checks_asked > checks_answered',
+  first: 'updated_at',
+  due: isFree,
+};
+
+/** In turns of organizations, one of each; rows that another worker is taking are skipped. */
+function takeForCheck(name: string, { among, first, due }: WaitingChecks) {
+  return statement<DomainRow>(
+    name,
+    `with recursive ${dueInTurns({
+      table: 'domains',
+      of: 'organization_id',
+      columns: ['organization_id', 'id'],
+      order: [first, 'id'],
+      among,
+      due: `${due} and organization_id <> all ($3::uuid[])`,
+      limit: '$4',
+    })}
+     update domains
+     set checking_until = $2
+     where (organization_id, id) in (select organization_id, id from due where turn = 1)
+     returning ${domainColumns}`,
+  );
 }
 
-export async function findNextCheckAt(connection: Connection): Promise<Date | null> {
+const takeDue = takeForCheck('domains_take_due', periodically);
+const takeAsked = takeForCheck('domains_take_asked', askedFor);
+
+export type WantedChecks = {
+  at: Date;
+  /** When another worker may take them, should this one have died. */
+  until: Date;
+  limit: number;
+  /** Organizations of which no more are taken. */
+  except: readonly string[];
+};
+
+/** Takes domains whose periodic check is due, one of each organization; by the index domains_turns. */
+export async function takeDueDomains(connection: Connection, wanted: WantedChecks): Promise<DomainRow[]> {
+  return connection.rows(takeDue, [wanted.at, wanted.until, wanted.except, wanted.limit]);
+}
+
+/** Takes domains of which a check was asked for, one of each organization; by the index domains_asked. */
+export async function takeAskedDomains(connection: Connection, wanted: WantedChecks): Promise<DomainRow[]> {
+  return connection.rows(takeAsked, [wanted.at, wanted.until, wanted.except, wanted.limit]);
+}
+
+/** When the next periodic check is due, of domains that nobody is checking; by the index domains_next_check. */
+export async function findNextCheckAt(
+  connection: Connection,
+  { at, except }: Pick<WantedChecks, 'at' | 'except'>,
+): Promise<Date | null> {
   const [row] = await connection.rows(
     unpreparedStatement<{ next_check_at: Date }>(
       `select next_check_at
        from domains
-       where next_check_at is not null and ${isNotDeleted('organization_id')}
+       where next_check_at is not null and ${isFree} and organization_id <> all ($2::uuid[])
+         and ${isNotDeleted('organization_id')}
        order by next_check_at
        limit 1`,
     ),
+    [at, except],
   );
   return row?.next_check_at ?? null;
+}
+
+/** When a check that was asked for may be taken from the worker that has it, should it have died; by domains_asked. */
+export async function findNextTakeoverAt(
+  connection: Connection,
+  { at, except }: Pick<WantedChecks, 'at' | 'except'>,
+): Promise<Date | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ until: Date | null }>(
+      `select min(checking_until) as until
+       from domains
+       where checks_asked > checks_answered and checking_until > $1 and organization_id <> all ($2::uuid[])
+         and ${isNotDeleted('organization_id')}`,
+    ),
+    [at, except],
+  );
+  return row?.until ?? null;
 }
 
 /**

@@ -1,6 +1,7 @@
 import type { Resolver } from '../platform/dns/dns.ts';
 import { type Clock, dateOf, now } from '../platform/clock.ts';
 import type { Database } from '../platform/postgres/database.ts';
+import { wakeOnce } from '../platform/queue/wake.ts';
 import { isComplete, listIssues, nextCheckAtMs, updateFindings } from './findings.ts';
 import {
   type DomainSettings,
@@ -19,31 +20,36 @@ import * as store from './store.ts';
 /** What looking a domain up in the DNS needs besides. */
 export type CheckTools = DomainTools & { resolver: Resolver; hosts: InstanceHosts };
 
-export type CheckOutcome =
-  | { kind: 'checked'; domain: store.DomainRow }
-  /** Another organization has verified this name, or one above or below it, in the meantime. */
-  | { kind: 'unavailable' }
-  /** Deleted while it was being checked. */
-  | { kind: 'gone' };
+/** How a notification of `domain_checks` names a domain of which a check was asked for, and is answered. */
+export function checkedPartOf({ organizationId, id }: store.DomainKey): string {
+  return `${organizationId} ${id}`;
+}
 
 /**
- * Looks a domain up in the DNS and stores the result. A pending domain with all of its records becomes verified, unless
- * another organization has it, its parent or a subdomain by then; a verified one that lacks records is degraded.
+ * Looks a domain up in the DNS, stores the result, and tells those who have asked for it until the domain was read. A pending
+ * domain with all of its records becomes verified, unless another organization has it, its parent or a subdomain by then; a
+ * verified one that lacks records is degraded. Returns null if it was deleted meanwhile.
  */
-export async function checkDomain(tools: CheckTools, domain: store.DomainRow): Promise<CheckOutcome> {
+export async function checkDomain(
+  tools: CheckTools,
+  domain: store.DomainRow,
+): Promise<store.DomainRow | null> {
   const settings = store.settingsOf(domain);
-  if (settings === null) return { kind: 'checked', domain };
-  const expected = listExpectedRecords(settings, tools.hosts);
-  const observations = await observeRecords(tools, settings, expected);
+  // Without keys it is verified by the operator's word, and there is nothing to look for.
+  const expected = settings === null ? [] : listExpectedRecords(settings, tools.hosts);
+  const observations =
+    settings === null ? new Map<RecordKind, Observation>() : await observeRecords(tools, settings, expected);
   const at = now(tools.clock);
   const key = { organizationId: domain.organization_id, id: domain.id };
 
-  return tools.database.transaction(async (transaction): Promise<CheckOutcome> => {
+  return tools.database.transaction(async (transaction) => {
+    if (domain.checks_asked > domain.checks_answered)
+      await wakeOnce(transaction, 'domain_checks', checkedPartOf(key));
     await store.lockVerification(transaction);
     const asOwner = <Result>(work: () => Promise<Result>) =>
       transaction.asOrganizations([key.organizationId], work);
     const current = await asOwner(() => store.findDomain(transaction, key));
-    if (current === null) return { kind: 'gone' };
+    if (current === null) return null;
     const findings = updateFindings(current.findings, observations, at);
     const isVerified = current.status === 'verified';
     const isDegraded = isVerified && listIssues(expected, findings).length > 0;
@@ -54,21 +60,21 @@ export async function checkDomain(tools: CheckTools, domain: store.DomainRow): P
         checkedAt: at,
         nextCheckAt: dateOf(nextCheckAtMs(current.created_at.getTime(), at.getTime())),
         degradedSince: isDegraded ? (current.degraded_since ?? at) : null,
+        answers: domain.checks_asked,
       }),
     );
-    if (isVerified) return { kind: 'checked', domain: saved ?? current };
+    if (isVerified || settings === null) return saved;
 
     const related = await store.findRelatedVerified(transaction, {
       organizationId: key.organizationId,
       name: current.name,
     });
-    if (related.length > 0) return { kind: 'unavailable' };
-    if (!isComplete(expected, findings)) return { kind: 'checked', domain: saved ?? current };
-    const verified = await asOwner(async () => {
+    if (related.length > 0) return saved;
+    if (!isComplete(expected, findings)) return saved;
+    return asOwner(async () => {
       await store.markVerified(transaction, key, at);
       return store.findDomain(transaction, key);
     });
-    return verified === null ? { kind: 'gone' } : { kind: 'checked', domain: verified };
   });
 }
 
@@ -95,14 +101,14 @@ export async function examineVerifiedDomains(
   );
 }
 
-/** All at once, and not from a cache: a user who has just published a record wants to see it. */
+/** All at once, and asked anew: a user who has just published a record wants to see it. */
 async function observeRecords(
   { resolver, hosts }: Pick<CheckTools, 'resolver' | 'hosts'>,
   settings: DomainSettings,
   expected: readonly ExpectedRecord[],
 ): Promise<Map<RecordKind, Observation>> {
   const observe = async (record: ExpectedRecord): Promise<Observation> => {
-    const options = { isFresh: true };
+    const options = { isFresh: true, isUnshared: true };
     switch (record.type) {
       case 'TXT':
         return observeTexts(record, await resolver.txt(record.name, options), settings, hosts);

@@ -45,6 +45,7 @@ import { examineServingRoles } from '../platform/postgres/serving-role.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { wholeShare } from '../platform/process-share.ts';
+import { createPartListener } from '../platform/queue/part-listener.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { wordFor } from '../platform/wording.ts';
@@ -135,7 +136,12 @@ export function listRoutes(
       ...installation,
       isAccountNeeded: () => !chatAppProviders[installation.config.chatAppProvider].isSandbox,
     }),
-    ...domainRoutes({ ...installation, onRegistered: wakeDomainChecks }),
+    ...domainRoutes({
+      ...installation,
+      checks: createPartListener(installation, 'domain_checks'),
+      onAsked: wakeDomainChecks,
+      onRegistered: wakeDomainChecks,
+    }),
     ...senderRoutes({ database }),
     ...eventRoutes({
       ...installation,

@@ -3,6 +3,7 @@ import { addApprovedSender } from '../support/sms-journey.ts';
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApiKey, scopes, updateOrganization } from '../../src/accounts/accounts.ts';
+import { startDomainChecks } from '../../src/domains/jobs.ts';
 import { emptyBody, type Route, routeKey, scopeOfDevices } from '../../src/platform/http/route.ts';
 import { listRoutes } from '../../src/roles/api.ts';
 import { defineEvent } from '../support/event-journey.ts';
@@ -13,6 +14,7 @@ import { createSender, startTestServer, type TestServer } from '../support/serve
 let server: TestServer;
 let other: { organizationId: string; key: string };
 let routes: Route[];
+let checks: ReturnType<typeof startDomainChecks>;
 const keyOfScope = new Map<string, string>();
 
 const otherDomain = 'elsewhere.example';
@@ -22,6 +24,7 @@ beforeAll(async () => {
   server = await startTestServer();
   const { installation, organizationId } = server;
   routes = listRoutes(installation);
+  checks = startDomainChecks(installation);
   other = await createSender(installation, otherDomain);
   for (const id of [organizationId, other.organizationId]) {
     await updateOrganization(installation, id, { requestsPerWindow: 100_000 });
@@ -41,7 +44,10 @@ beforeAll(async () => {
   }
 });
 
-afterAll(() => server.stop());
+afterAll(async () => {
+  await checks.stop();
+  await server.stop();
+});
 
 /** The gallery comes with the product and belongs to no organization. */
 function isEverybodys({ path }: Route): boolean {

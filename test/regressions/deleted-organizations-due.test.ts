@@ -8,7 +8,7 @@ import { findNextErasureAt } from '../../src/audience/erasure-store.ts';
 import { findNextScheduledAt } from '../../src/campaigns/engine-store.ts';
 import { findNextDueAt as findNextTemplateAt } from '../../src/chat-templates/work-store.ts';
 import { findNextChatAppEventAt } from '../../src/chatapp/event-store.ts';
-import { findNextCheckAt } from '../../src/domains/store.ts';
+import { findNextCheckAt, findNextTakeoverAt } from '../../src/domains/store.ts';
 import { findNextConversionAt } from '../../src/events/events.ts';
 import { findNextProviderEventAt } from '../../src/messages/feedback/provider-event-store.ts';
 import { type Database, unpreparedStatement } from '../../src/platform/postgres/database.ts';
@@ -34,7 +34,15 @@ const lookUps: Record<string, { column: string; more?: string; find: () => Promi
     column: 'windows_due_at',
     find: () => findNextDueAt(database, 'windows_due_at', begin),
   },
-  domains: { column: 'next_check_at', find: () => findNextCheckAt(database) },
+  'domains next_check_at': {
+    column: 'next_check_at',
+    find: () => findNextCheckAt(database, { at: new Date('2026-02-01T00:00:00Z'), except: [] }),
+  },
+  'domains checking_until': {
+    column: 'checking_until',
+    more: ', checks_answered = 0, checks_asked = 1',
+    find: () => findNextTakeoverAt(database, { at: begin, except: [] }),
+  },
   pending_conversions: { column: 'due_at', find: () => findNextConversionAt(database) },
   chat_app_events: { column: 'due_at', find: () => findNextChatAppEventAt(database) },
   chat_templates: { column: 'due_at', find: () => findNextTemplateAt(database, begin) },

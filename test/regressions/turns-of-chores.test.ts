@@ -12,7 +12,7 @@ import { startCampaigns } from '../../src/campaigns/jobs.ts';
 import { startTemplateWork } from '../../src/chat-templates/jobs.ts';
 import { insertChatAppEvents } from '../../src/chatapp/event-store.ts';
 import { startChatAppEvents } from '../../src/chatapp/chatapp.ts';
-import { insertDomain, takeDueDomains } from '../../src/domains/store.ts';
+import { askForCheck, insertDomain, takeAskedDomains, takeDueDomains } from '../../src/domains/store.ts';
 import { sealKeyPair } from '../../src/domains/key-pair.ts';
 import { createDefinition } from '../../src/events/definitions.ts';
 import { deleteOldEvents, insertPendingConversions } from '../../src/events/events.ts';
@@ -104,6 +104,25 @@ const startAllCampaigns = (
     onAdmitted: ignore,
     ...more,
   });
+
+const insertPendingDomain = (domain: { organizationId: string; id: string; nextCheckAt: Date | null }) =>
+  insertDomain(server.installation.database, {
+    ...domain,
+    name: `${domain.id}.example`,
+    returnPathSubdomain: 'send',
+    trackingSubdomain: null,
+    openTracking: false,
+    clickTracking: false,
+    dkim: sealKeyPair(server.installation, nextDkimKeyPair()),
+    createdAt: longAgo(),
+  });
+
+/** Looks none of them up. */
+async function takeAllDomains(take: typeof takeDueDomains, signal: AbortSignal): Promise<void> {
+  const at = new Date(server.installation.clock.nowMs());
+  const wanted = { at, until: new Date(at.getTime() + 60_000), limit: batch, except: [] };
+  while ((await take(server.installation.database, wanted)).length > 0 && !signal.aborted);
+}
 
 const chores: Record<ChoreName, Cases> = {
   'applying what providers reported': {
@@ -234,35 +253,32 @@ const chores: Record<ChoreName, Cases> = {
     },
     start: () => startAllCampaigns({ changesMax: batch }),
   },
-  'checking domains': {
-    table: 'domains',
-    done: 'update of next_check_at',
-    batch,
-    fill: async ({ organizationId }, count) => {
-      const { installation } = server;
-      for (const id of ids(count))
-        await insertDomain(installation.database, {
-          organizationId,
-          id,
-          name: `${id}.example`,
-          returnPathSubdomain: 'send',
-          trackingSubdomain: null,
-          openTracking: false,
-          clickTracking: false,
-          dkim: sealKeyPair(installation, nextDkimKeyPair()),
-          nextCheckAt: longAgo(),
-          createdAt: longAgo(),
-        });
-      return organizationId;
+  'checking domains': [
+    {
+      table: 'domains',
+      done: 'update of checking_until',
+      batch: 1,
+      fill: async ({ organizationId }, count) => {
+        for (const id of ids(count))
+          await insertPendingDomain({ organizationId, id, nextCheckAt: longAgo() });
+        return organizationId;
+      },
+      start: () => nodeOf((signal) => takeAllDomains(takeDueDomains, signal)),
     },
-    start: () =>
-      nodeOf(async (signal) => {
-        const at = new Date(server.installation.clock.nowMs());
-        const retryAt = new Date(at.getTime() + 60_000);
-        const take = () => takeDueDomains(server.installation.database, { at, retryAt, limit: batch });
-        while ((await take()).length > 0 && !signal.aborted);
-      }),
-  },
+    {
+      table: 'domains',
+      done: 'update of checking_until',
+      batch: 1,
+      fill: async ({ organizationId }, count) => {
+        for (const id of ids(count)) {
+          await insertPendingDomain({ organizationId, id, nextCheckAt: null });
+          await askForCheck(server.installation.database, { organizationId, id });
+        }
+        return organizationId;
+      },
+      start: () => nodeOf((signal) => takeAllDomains(takeAskedDomains, signal)),
+    },
+  ],
   'erasing addresses': {
     table: 'erasures',
     done: 'delete',

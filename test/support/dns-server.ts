@@ -54,6 +54,10 @@ export type TestDnsServer = {
   remove: (name: string) => void;
   /** Every question that leads to this name fails from now on. */
   fail: (name: string, how: DnsFailure) => void;
+  /**
+   * What is asked by UDP from now on and leads to this name gets the answer of now, once the returned function is called.
+   */
+  hold: (name: string) => () => void;
   /** Of all records, and of the absence of records. 300 at first. */
   ttlSeconds: number;
   /** What was asked, in the order of arrival, bounded. Empty it at will. */
@@ -74,8 +78,12 @@ const rcodes = { SERVFAIL: 2, NXDOMAIN: 3, REFUSED: 5 };
 type Zone = {
   names: Map<string, DnsNameRecords>;
   failures: Map<string, DnsFailure>;
+  holds: Map<string, Hold>;
   followsAliases: boolean;
 };
+
+/** What is known when a name is held, and what is to be done when it is let go. */
+type Hold = { zone: Zone; replies: (() => void)[] };
 
 /** Where a question leads: the records on the way, the last name, and the failure that stands there, if any. */
 type Path = { answers: Answer[]; name: string; failure: DnsFailure | undefined };
@@ -87,6 +95,7 @@ export async function startDnsServer(
   const zone: Zone = {
     names: new Map(Object.entries(records).map(([name, held]) => [canonical(name), held])),
     failures: new Map(),
+    holds: new Map(),
     followsAliases: options.followsAliases ?? true,
   };
   const { udp, tcp, port } = await listen(options.port ?? 0);
@@ -106,6 +115,15 @@ export async function startDnsServer(
     },
     fail: (name, how) => {
       zone.failures.set(canonical(name), how);
+    },
+    hold: (name) => {
+      const asItIs = { ...zone, names: new Map(zone.names), failures: new Map(zone.failures) };
+      const held: Hold = { zone: asItIs, replies: [] };
+      zone.holds.set(canonical(name), held);
+      return () => {
+        zone.holds.delete(canonical(name));
+        for (const reply of held.replies) reply();
+      };
     },
     ttlSeconds: 300,
     queries: [],
@@ -132,27 +150,40 @@ export async function startDnsServer(
     },
   };
 
-  const answer = (message: Buffer, transport: 'udp' | 'tcp'): Buffer | null => {
+  const answer = (
+    message: Buffer,
+    transport: 'udp' | 'tcp',
+    reply: (answered: Buffer | null) => void,
+  ): void => {
     const query = decodeQuery(message);
     const question = query?.questions?.[0];
-    if (query === null || question === undefined) return null;
+    if (query === null || question === undefined) return;
     const asked = { name: canonical(question.name), type: question.type, transport };
     if (server.queries.length < queriesKeptMax) server.queries.push(asked);
     askedCount += 1;
     const met = expectations.filter(({ count }) => askedCount >= count);
     expectations = expectations.filter((expectation) => !met.includes(expectation));
     for (const { resolve } of met) resolve();
-    return answerQuery(zone, query, asked, server.ttlSeconds);
+    const { name } = followAliases(zone, asked, server.ttlSeconds);
+    const held = transport === 'udp' ? zone.holds.get(name) : undefined;
+    const replyNow = () => {
+      reply(answerQuery(held?.zone ?? zone, query, asked, server.ttlSeconds));
+    };
+    if (held === undefined) replyNow();
+    else held.replies.push(replyNow);
   };
   udp.on('message', (message, peer) => {
-    const reply = answer(message, 'udp');
-    if (reply !== null) udp.send(reply, peer.port, peer.address);
+    answer(message, 'udp', (reply) => {
+      if (reply !== null) udp.send(reply, peer.port, peer.address);
+    });
   });
   tcp.on('connection', (connection) => {
     connections.add(connection);
     connection.on('close', () => connections.delete(connection));
     connection.on('error', () => connection.destroy());
-    serveConnection(connection, (message) => answer(message, 'tcp'));
+    serveConnection(connection, (message, reply) => {
+      answer(message, 'tcp', reply);
+    });
   });
   return server;
 }
@@ -182,7 +213,10 @@ async function listen(wantedPort: number): Promise<{ udp: UdpSocket; tcp: Server
 }
 
 /** Queries and replies with a length of two octets before each (RFC 1035 section 4.2.2). */
-function serveConnection(connection: TcpSocket, answer: (message: Buffer) => Buffer | null): void {
+function serveConnection(
+  connection: TcpSocket,
+  answer: (message: Buffer, reply: (answered: Buffer | null) => void) => void,
+): void {
   let received = Buffer.alloc(0);
   connection.on('data', (chunk: Buffer) => {
     received = Buffer.concat([received, chunk]);
@@ -193,12 +227,13 @@ function serveConnection(connection: TcpSocket, answer: (message: Buffer) => Buf
         return;
       }
       if (received.length < 2 + messageBytes) return;
-      const reply = answer(received.subarray(2, 2 + messageBytes));
+      answer(received.subarray(2, 2 + messageBytes), (reply) => {
+        if (reply === null) return;
+        const prefix = Buffer.alloc(2);
+        prefix.writeUInt16BE(reply.length);
+        connection.write(Buffer.concat([prefix, reply]));
+      });
       received = received.subarray(2 + messageBytes);
-      if (reply === null) continue;
-      const prefix = Buffer.alloc(2);
-      prefix.writeUInt16BE(reply.length);
-      connection.write(Buffer.concat([prefix, reply]));
     }
   });
 }

@@ -51,8 +51,10 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select organization_id, contact_id, requested_at from contact_erasures where organization_id = $1 and due_at':
     whoHasWork,
   'select least( (select due_at from erasures': whoHasWork,
+  domains_take_asked: whoHasWork,
   domains_take_due: whoHasWork,
   'select next_check_at from domains': whoHasWork,
+  'select min(checking_until) as until from domains': whoHasWork,
   'select id, events_kept_days from organizations where events_kept_days is not null': whoHasWork,
   'select case when bool_and(events_kept_days is not null)': housekeeping,
   'select id as "organizationId", messages_kept_days as messages': whoHasWork,

@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import path from 'node:path';
 import pg from 'pg';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { neighbourId } from '../../../test/support/neighbour.ts';
 import { addressOfRequests, clientConfigOf, useTestDatabase } from '../../../test/support/test-database.ts';
 import {
@@ -196,10 +196,7 @@ const attacks = [
   "update quota_usage set month = '2020-01-01'",
   "insert into senders (organization_id, id, name, type, created_at, updated_at) values (gen_random_uuid(), gen_random_uuid(), 'Bank', 'alphanumeric', now(), now())",
   "update senders set status = 'approved'",
-  `insert into domains (organization_id, id, name, status, created_at, updated_at)
-   values ('${neighbourId}', gen_random_uuid(), 'bank.example', 'verified', now(), now())`,
-  "update domains set name = 'bank.example'",
-  'update domains set dkim_private_key_sealed = null',
+  'alter table domains disable trigger all',
   'insert into secret_keys default values',
   'delete from schema_migrations',
   'alter table contacts disable row level security',
@@ -260,6 +257,91 @@ test('what was used of a quota can be added to, and not taken back', async () =>
     await query(`update quota_usage set used = 1 where used = 5 and month = '2026-01-01' returning used`),
   ).toEqual([{ used: 1 }]);
   await client.query("select set_config('postillion.organization_ids', '', false)");
+});
+
+describe('a domain', () => {
+  const [own, id] = [`organization_id = '${neighbourId}'`, '01934c1e-9f3a-7cc0-8b1a-0123456789ab'];
+  const given = { organization_id: `'${neighbourId}'`, id: `'${id}'`, name: `'bank.example'` };
+  const required = { ...given, created_at: 'now()', updated_at: 'now()' };
+  const insert = (columns: Record<string, string>) =>
+    `insert into domains (${Object.keys(columns).join(', ')}) values (${Object.values(columns).join(', ')})`;
+  /** What the row has that the owner reads. */
+  const find = () =>
+    query<Record<string, unknown>>(`select status, verified_at, findings, last_checked_at, degraded_since,
+      checks_asked, checks_answered, checking_until from domains where ${own} and id = '${id}'`);
+  const pending = {
+    status: 'pending',
+    verified_at: null,
+    findings: {},
+    last_checked_at: null,
+    degraded_since: null,
+    checks_asked: 0,
+    checks_answered: 0,
+    checking_until: null,
+  };
+  const asked = { ...pending, checks_asked: 7 };
+
+  beforeEach(async () => {
+    await client.query("select set_config('postillion.organization_ids', $1, false)", [neighbourId]);
+    await query(`delete from domains where ${own}`);
+  });
+  afterEach(() => client.query("select set_config('postillion.organization_ids', '', false)"));
+
+  test.each([servingRole, requestRole])(
+    'is made pending, and made verified in no way, as %s',
+    async (role) => {
+      if (role === requestRole) await client.query(`set role ${requestRole}`);
+      const { columns } = (await listTables()).find(({ name }) => name === 'domains')!;
+      const settable = new Set(listPrivileges(servingPrivileges.domains!.request!));
+      const ways = columns.flatMap((column) => {
+        const value = column === 'status' ? `'verified'` : column === 'verified_at' ? 'now()' : column;
+        const set = `set ${column} = ${value}`;
+        const changes = [
+          `update domains ${set} where ${own}`,
+          `${insert(required)} on conflict (organization_id, id) do update ${set.replace(`= ${column}`, `= domains.${column}`)}`,
+          `merge into domains using (values (1)) as one (n) on ${own} when matched then update ${set}`,
+          `with changed as (update domains ${set} where ${own} returning 1) select * from changed`,
+        ];
+        return [
+          ...(settable.has(`update(${column})`) ? [] : changes),
+          ...(settable.has(`insert(${column})`) ? [] : [insert({ ...required, [column]: 'default' })]),
+        ];
+      });
+      expect(ways.length).toBeGreaterThan(4 * (columns.length - 1));
+      await query(insert(required));
+      const allowed: string[] = [];
+      for (const text of [...ways, 'copy domains from stdin', 'insert into domains select * from domains'])
+        if ((await refusalOf(text)) !== insufficientPrivilege) allowed.push(text);
+      expect(allowed).toEqual([]);
+      expect(await find()).toEqual([pending]);
+    },
+  );
+
+  test('is registered, asked to be checked, and deleted by requests', async () => {
+    await client.query(`set role ${requestRole}`);
+    expect(await refusalOf(insert(required))).toBeNull();
+    expect(await find()).toEqual([pending]);
+    expect(await refusalOf(`update domains set checks_asked = 7 where ${own}`)).toBeNull();
+    await query(`update domains set checks_answered = 5 where ${own}`);
+    const checkViolation = '23514';
+    expect(await refusalOf(`update domains set checks_asked = 4 where ${own}`)).toBe(checkViolation);
+    expect(await refusalOf(`update domains set checks_asked = ${2 ** 53} where ${own}`)).toBe(checkViolation);
+    expect(await find()).toEqual([{ ...asked, checks_answered: 5 }]);
+    expect(await refusalOf(`delete from domains where ${own}`)).toBeNull();
+    expect(await find()).toEqual([]);
+  });
+});
+
+test('no function runs as the owner for them but the one that makes partitions', async () => {
+  const functions = await query<{ name: string }>(
+    `select p.proname as name
+     from pg_proc p
+     where p.pronamespace = 'public'::regnamespace and p.prosecdef
+       -- Of the tests: they make the neighbour's rows.
+       and p.proname not like 'plant_twins_in_%'
+       and has_function_privilege('${servingRole}', p.oid, 'execute')`,
+  );
+  expect(functions).toEqual([{ name: 'create_partitions' }]);
 });
 
 test('it makes partitions of the tables that are there, some at once, and of nothing else', async () => {

@@ -32,12 +32,13 @@ export const servingPrivileges: Readonly<Record<string, Privileges>> = {
   storage_usage: { serving: 'select' },
   // Approved by the operator.
   senders: { request: 'select' },
-  // The verify operation looks a domain up in the DNS and says at once what it found, so that it may write that.
+  // Verified by workers, who look them up in the DNS, and by the operator's word. Whoever serves requests registers one as
+  // pending, asks for a check, and deletes one.
   domains: {
     request: `select, delete,
       insert(organization_id, id, name, return_path_subdomain, tracking_subdomain, open_tracking, click_tracking,
         dkim_selector, dkim_public_key, dkim_private_key_sealed, next_check_at, created_at, updated_at),
-      update(status, verified_at, findings, last_checked_at, next_check_at, degraded_since, updated_at)`,
+      update(checks_asked)`,
     // Whether another organization has the name.
     serving: 'select',
   },

@@ -9,6 +9,7 @@ export const wakeTopics = [
   'clearing',
   'conversions',
   'deliveries',
+  'domain_checks',
   'domains',
   'erasures',
   'provider_events',
@@ -75,9 +76,9 @@ export function createWaker(tools: { database: Database; clock: Clock; log: Log 
   return Object.assign(wake, { takeTurn });
 }
 
-/** Wakes all that wait for the topic, once; in a transaction, when that is committed. */
-export async function wakeOnce(connection: Connection, topic: WakeTopic): Promise<void> {
-  await connection.rows(notify, [notificationChannelOf(topic), everything]);
+/** Wakes all that wait for the topic, or for a part of it, once; in a transaction, when that is committed. */
+export async function wakeOnce(connection: Connection, topic: WakeTopic, part = everything): Promise<void> {
+  await connection.rows(notify, [notificationChannelOf(topic), part]);
 }
 
 const reconnectMs = 500;
