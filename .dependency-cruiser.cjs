@@ -12,6 +12,7 @@ const layers = [
   ['messages'],
   ['events', 'devices', 'domains', 'senders', 'templates', 'chat-templates'],
   ['audience'],
+  ['webhooks'],
   ['accounts', 'sandbox'],
   ['channels'],
   ['platform'],
@@ -51,7 +52,7 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/([^/]+)/', pathNot: '^src/roles/' },
       to: {
-        path: '^src/(operator|doctor|documentation|installation|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|accounts|sandbox)/',
+        path: '^src/(operator|doctor|documentation|installation|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|webhooks|accounts|sandbox)/',
         pathNot: ['^src/$1/', '^src/([^/]+)/\\1\\.ts$'],
       },
     },
@@ -60,7 +61,7 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/roles/' },
       to: {
-        path: '^src/(operator|doctor|documentation|installation|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|accounts|sandbox)/',
+        path: '^src/(operator|doctor|documentation|installation|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|webhooks|accounts|sandbox)/',
         pathNot: ['^src/([^/]+)/\\1\\.ts$', '^src/[^/]+/(routes|jobs)\\.ts$'],
       },
     },

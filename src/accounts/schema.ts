@@ -23,6 +23,8 @@ export const scopes = [
   'events:read',
   'events:write',
   'events:send',
+  'webhooks:read',
+  'webhooks:write',
 ] as const;
 
 export type Scope = (typeof scopes)[number];

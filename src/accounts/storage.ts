@@ -35,6 +35,8 @@ export const kindOfTable: Readonly<Record<string, StorageKind>> = {
   recipient_changes: 'messages',
   recipient_counts: 'messages',
   recipients: 'messages',
+  webhook_events: 'messages',
+  webhook_outbox: 'messages',
 
   consent_grants: 'audience',
   contact_changes: 'audience',

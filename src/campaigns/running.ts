@@ -385,6 +385,7 @@ async function expand(
   await changeRecipients(transaction, tools, {
     at,
     write: { kind: 'campaign_recipients', recipients },
+    channelOf: () => channelOf(tools, running).messages,
     // No condition of a segment asks about drops.
     told: { recipients: [] },
   });

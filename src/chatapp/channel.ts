@@ -34,6 +34,13 @@ const chatAppStatusOfRecipients = `
     else 'queued'
   end)`;
 
+/** As `chatAppStatusOfRecipients` calls them. */
+const eventOfChatApp: MessageChannel['eventOf'] = (what) => {
+  if (what === 'dropped' || what === 'bounced' || what === 'failed') return 'chatapp.failed';
+  if (what === 'opened') return 'chatapp.read';
+  return what === 'sent' || what === 'delivered' ? `chatapp.${what}` : null;
+};
+
 const minuteMs = 60_000;
 
 const policy: DeliveryPolicy = {
@@ -72,6 +79,7 @@ export const chatAppChannel: MessageChannel = {
   keepFindings: keepChatAppFindings,
   cutOffFinding: { kind: 'cut off', finding: null } satisfies CutOffFinding,
   refreshStatus: defineMessageStatus('chatapp', chatAppStatusOfRecipients),
+  eventOf: eventOfChatApp,
   objections: {
     findBarred: (connection, contacts) => findBarredContacts(connection, 'chatapp', contacts),
     askedForCategory: 'authentication',

@@ -77,6 +77,7 @@ export const emailChannel: MessageChannel = {
     isSimulated,
   },
   refreshStatus: defineMessageStatus('email', emailStatusOfRecipients),
+  eventOf: (what) => `email.${what}`,
   objections: {
     findBarred: (connection, contacts) => findBarredContacts(connection, 'email', contacts),
     askedForCategory: null,

@@ -6,6 +6,7 @@ import type { NewId } from '../platform/ids.ts';
 import type { Connection, Statement, Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { MessageKey, RecipientKey } from './keys.ts';
+import type { EventType } from '../webhooks/webhooks.ts';
 import type { DropReason, RecipientStatus } from './schema.ts';
 import type { Acceptance } from './store.ts';
 
@@ -48,6 +49,8 @@ export type MessageChannel = {
   cutOffFinding?: unknown;
   /** Made by `defineMessageStatus`. */
   refreshStatus: Statement<unknown>;
+  /** What programs are told of a recipient, in the channel's words; null where they are told nothing. */
+  eventOf: (what: RecipientStatus | 'dropped', failureClass: string | null) => EventType | null;
   objections: ChannelObjections;
   /**
    * SQL for the address under which those recipients are found that a contact was, over its row `c` and `wanted.contact_id`.

@@ -100,6 +100,7 @@ export {
   variablesInput,
 } from './schema.ts';
 export { showFate } from './fate.ts';
+export { createRecipientDescriber } from './told-events.ts';
 export {
   createHorizon,
   type Horizon,

@@ -48,6 +48,13 @@ const policy: DeliveryPolicy = {
   repeatsAmbiguous: true,
 };
 
+const eventOfPush: MessageChannel['eventOf'] = (what) => {
+  if (what === 'dropped') return 'push.failed';
+  const isTold =
+    what === 'sent' || what === 'delivered' || what === 'failed' || what === 'opened' || what === 'clicked';
+  return isTold ? `push.${what}` : null;
+};
+
 /** What a hand-off found out about a device. */
 export type PushFinding =
   | ({ kind: 'dead' } & Omit<DeadToken, 'organizationId'>)
@@ -80,6 +87,7 @@ export const pushChannel: MessageChannel = {
     );
   },
   refreshStatus: defineMessageStatus('push', pushStatusOfRecipients),
+  eventOf: eventOfPush,
   objections: {
     findBarred: (connection, contacts) => findUnwillingContacts(connection, 'push', contacts),
     askedForCategory: null,

@@ -71,6 +71,10 @@ const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
       description:
         'What your contacts do, as your own systems tell it: kinds of events, and the events themselves.',
     },
+    {
+      name: 'Webhooks',
+      description: 'Hear what becomes of messages, as it happens or later on.',
+    },
     { name: 'Lists', description: 'Groups of contacts that you choose yourself.' },
     { name: 'Tags', description: 'Labels for contacts.' },
     {

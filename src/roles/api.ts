@@ -47,6 +47,7 @@ import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { wholeShare } from '../platform/process-share.ts';
 import { createPartListener } from '../platform/queue/part-listener.ts';
 import { createWaker } from '../platform/queue/wake.ts';
+import { createWatch } from '../platform/queue/watch.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { wordFor } from '../platform/wording.ts';
 import { findReadFields } from '../segments/segments.ts';
@@ -58,7 +59,9 @@ import { smsRoutes } from '../sms/routes.ts';
 import { galleryPages, templateRoutes } from '../templates/routes.ts';
 import { openGallery } from '../templates/templates.ts';
 import { isWelcome } from '../sandbox/sandbox.ts';
+import { webhookRoutes } from '../webhooks/routes.ts';
 import { campaignChannels, messageChannels } from './channels.ts';
+import { createEventDescribers } from './event-describers.ts';
 import { startListening } from './listening.ts';
 import { createConditionWatch } from './monitoring/monitoring.ts';
 import { threadEntryOf } from './thread-entry.ts';
@@ -79,6 +82,7 @@ export function listRoutes(
   installation: Installation,
   loadGallery = openGallery(galleryDirectory),
   runner = inlineRunner,
+  eventWatch = createWatch(installation, 'webhook_events'),
 ): Route[] {
   const { database, clock, newId, secrets, observers } = installation;
   const wakeWorkers = createWaker(installation, 'deliveries');
@@ -155,6 +159,13 @@ export function listRoutes(
       newId,
       secrets,
       onChanged: wakeSegments,
+    }),
+    ...webhookRoutes({
+      database,
+      clock,
+      newId,
+      describers: createEventDescribers(readHorizon),
+      eventWatch,
     }),
   ];
 }
@@ -234,7 +245,8 @@ export async function startApi(
     schemas: () => schemasOf(routes),
     log,
   });
-  const routes = listRoutes(installation, loadGallery, bodyThread);
+  const eventWatch = createWatch(installation, 'webhook_events');
+  const routes = listRoutes(installation, loadGallery, bodyThread, eventWatch);
   const keyring = createKeyring(installation, share);
   const rateLimiter = createRateLimiter(installation);
   const wakeSegments = createWaker(installation, 'segments');
@@ -285,7 +297,8 @@ export async function startApi(
     url: server.url,
     held: server.held,
     stop: async (how) => {
-      await server.stop(how);
+      // Requests that wait for events are answered, as all that were begun.
+      await Promise.all([eventWatch.stop(), server.stop(how)]);
       // What is kept in memory is written after the last request.
       await Promise.allSettled([bodyThread.stop(), keyring.flush(), rateLimiter.flush(), recorder.stop()]);
     },

@@ -18,6 +18,7 @@ import type { Log } from '../platform/log.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { createPartitions, splitPartitionsAhead } from '../platform/postgres/partitions.ts';
 import { tidySandbox } from '../sandbox/sandbox.ts';
+import { dropOldEvents } from '../webhooks/webhooks.ts';
 import { messageChannels } from './channels.ts';
 
 export type HousekeepingTools = {
@@ -72,6 +73,7 @@ export function housekeepingSteps({
         ),
     },
     { name: 'events', run: (signal) => deleteOldEvents({ database, clock }, signal) },
+    { name: 'webhook events', run: () => dropOldEvents({ database, clock }) },
     // After what is old is gone.
     { name: 'storage', run: (signal) => measureStorageWhenDue({ database, clock }, signal) },
   ];

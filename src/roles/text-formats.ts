@@ -5,6 +5,7 @@ import { emailFormats } from '../email/email.ts';
 import { pushFormats } from '../push/push.ts';
 import { paginationFormats } from '../platform/http/pagination.ts';
 import { templateFormats } from '../templates/templates.ts';
+import { webhookFormats } from '../webhooks/webhooks.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
 /** Every text format that a schema of any room may name. */
@@ -16,4 +17,5 @@ export const textFormats: Readonly<Record<string, TextFormat>> = {
   ...emailFormats,
   ...pushFormats,
   ...templateFormats,
+  ...webhookFormats,
 };

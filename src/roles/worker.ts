@@ -26,6 +26,7 @@ import type { RunningChore } from '../platform/queue/chore.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { startSegmentUpkeep } from '../segments/jobs.ts';
+import { startNumbering } from '../webhooks/jobs.ts';
 import { createChatAppDelivery, startChatAppEvents } from '../chatapp/chatapp.ts';
 import { createPushDelivery } from '../push/push.ts';
 import { createSmsDelivery, startSmsEvents } from '../sms/sms.ts';
@@ -107,6 +108,7 @@ export async function startWorker(installation: Installation, share = wholeShare
     startSegmentUpkeep(installation),
     startClearing(installation),
     startErasing(installation),
+    startNumbering({ ...installation, onNumbered: createWaker(installation, 'webhook_events') }),
     startCrediting({ ...installation, channels: messageChannels }),
     startProviderEvents({ ...installation, ...feedback, channels: messageChannels }),
     startChatAppEvents({ ...installation, onContactsChanged }),

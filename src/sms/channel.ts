@@ -51,6 +51,14 @@ const policy: DeliveryPolicy = {
   repeatsAmbiguous: false,
 };
 
+/** As `smsStatusOfRecipients` calls them. A text that is put off has no status of its own. */
+const eventOfSms: MessageChannel['eventOf'] = (what, failureClass) => {
+  if (what === 'dropped') return 'sms.failed';
+  if (what === 'bounced') return 'sms.undelivered';
+  if (what === 'failed') return failureClass === 'expired' ? 'sms.expired' : 'sms.failed';
+  return what === 'sent' || what === 'delivered' ? `sms.${what}` : null;
+};
+
 /** The last digits of a number are the same in every spelling, with the country code and without. */
 const comparedDigits = 7;
 
@@ -77,6 +85,7 @@ export const smsChannel: MessageChannel = {
   keepFindings: keepSmsFindings,
   judgement: null,
   refreshStatus: defineMessageStatus('sms', smsStatusOfRecipients),
+  eventOf: eventOfSms,
   objections: {
     findBarred: (connection, contacts) => findBarredContacts(connection, 'sms', contacts),
     askedForCategory: null,

@@ -167,6 +167,7 @@ async function recordEverything(): Promise<void> {
   });
   await recordDeletions(audience, contacts);
   await recordChatTemplates();
+  await recordWebhooks();
 }
 
 async function recordProperties(): Promise<void> {
@@ -645,6 +646,41 @@ async function recordPush({ adaId }: Contacts, { installationId, secret }: Table
 }
 
 type Listed = { data: { id: string }[] };
+
+async function recordWebhooks(): Promise<void> {
+  const { id } = await record('createWebhook', 'All that happens to emails', '/webhooks', {
+    body: { kind: 'poll', events: ['email.*'], description: 'The back office' },
+  });
+  await record('createWebhook', 'A type that there is not', '/webhooks', {
+    body: { kind: 'poll', events: ['email.read'] },
+  });
+  await record('getWebhook', 'A webhook', `/webhooks/${id}`);
+  await record('getWebhook', 'One that does not exist', `/webhooks/${nothing}`);
+  await record('updateWebhook', 'With recipients of campaigns', `/webhooks/${id}`, {
+    body: { campaign_events: 'all' },
+  });
+  await record('updateWebhook', 'Nothing to be told of', `/webhooks/${id}`, { body: { events: [] } });
+  await record('listWebhooks', 'All of them', '/webhooks');
+  await record('listWebhooks', 'A cursor that is no id', '/webhooks?after=yesterday');
+  const { id: oldId } = await create('/webhooks', { kind: 'poll', events: ['sms.failed'] });
+  await record('deleteWebhook', 'A webhook', `/webhooks/${oldId}`);
+  await record('deleteWebhook', 'One that was deleted before', `/webhooks/${oldId}`);
+
+  await request('POST', '/email/send', {
+    from: 'hello@postillion.test',
+    from_name: 'Fern & Way',
+    to: ['ada@example.com'],
+    subject: 'Your parcel',
+    text: 'It is on its way.',
+    category: 'parcels',
+  });
+  await eventually(
+    () => server.request<{ data: unknown[] }>('GET', '/v1/webhook-events?limit=1'),
+    ({ body: { data } }) => data.length > 0,
+  );
+  await record('listWebhookEvents', 'The first that is kept', '/webhook-events?limit=1');
+  await record('listWebhookEvents', 'A type that there is not', '/webhook-events?types=email.read');
+}
 
 async function recordTemplates(): Promise<void> {
   const gallery = await record<Listed>(

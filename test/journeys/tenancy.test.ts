@@ -112,6 +112,7 @@ for (const [path, body] of [
   ['/chatapp/templates', () => aChatTemplate()],
   ['/lists', () => ({ name: aName() })],
   ['/tags', () => ({ name: aName() })],
+  ['/webhooks', () => ({ kind: 'poll', events: ['sms.failed'] })],
   ['/events', () => ({ name: aName().replace(' ', '_') })],
   ['/properties', () => ({ key: aName().replace(' ', '_'), name: 'Theirs', type: 'string' })],
   [
@@ -247,6 +248,8 @@ const validBodies: Readonly<Record<string, (contactId: string) => object>> = {
   'PATCH /lists/:id': () => ({}),
   'POST /lists/:id/contacts': () => ({ contact_ids: [unknownId] }),
   'DELETE /lists/:id/contacts': () => ({ contact_ids: [unknownId] }),
+  'POST /webhooks': () => ({ kind: 'poll', events: ['sms.failed'] }),
+  'PATCH /webhooks/:id': () => ({}),
   'POST /tags': () => ({ name: aName() }),
   'PATCH /tags/:id': () => ({}),
   'POST /tags/:id/contacts': () => ({ contact_ids: [unknownId] }),
@@ -448,7 +451,11 @@ describe('a list', () => {
   test('never shows what belongs to another organization, whatever cursor is given', async () => {
     const lists = routes.filter(
       (route) =>
-        route.method === 'GET' && !route.path.includes(':') && route.query !== null && !isEverybodys(route),
+        route.method === 'GET' &&
+        !route.path.includes(':') &&
+        // The log of events goes by positions, and has a test of its own (webhook-events.test.ts).
+        Object.hasOwn(route.query?.properties ?? {}, 'after') &&
+        !isEverybodys(route),
     );
     expect(lists.length).toBeGreaterThan(0);
     for (const route of lists) {

@@ -394,7 +394,7 @@ describe('what was sent to all of them', () => {
 
 /** Nothing of it is asked for here: no client decides on what it holds. */
 const isEmpty = (path: string) =>
-  ['/lists/:id', '/tags/:id', '/templates/gallery/:id', '/email/domains/:id'].includes(path);
+  ['/lists/:id', '/tags/:id', '/templates/gallery/:id', '/email/domains/:id', '/webhooks/:id'].includes(path);
 
 const isSuccess = (status: unknown) => status === 200 || status === 201 || status === 202;
 

@@ -34,6 +34,7 @@ import { startSmsEvents } from '../../src/sms/sms.ts';
 import { nextDkimKeyPair } from '../support/dkim-key-pairs.ts';
 import { eventually, rowsOf } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { startNumbering } from '../../src/webhooks/jobs.ts';
 
 type Owner = { organizationId: string; key: string };
 type Node = { stop: () => Promise<void> };
@@ -125,6 +126,24 @@ async function takeAllDomains(take: typeof takeDueDomains, signal: AbortSignal):
 }
 
 const chores: Record<ChoreName, Cases> = {
+  'numbering events': {
+    table: 'webhook_outbox',
+    done: 'delete',
+    batch,
+    // Two organizations are numbered at once.
+    organizations: 2,
+    fill: async ({ organizationId }, count) => {
+      for (const id of ids(count))
+        await rowsOf(
+          server,
+          `insert into webhook_outbox (organization_id, type, happened_at, subject_ids, ordinals)
+           values ($1, 'email.sent', $2, $3, '{0}')`,
+          [organizationId, longAgo(), [id]],
+        );
+      return organizationId;
+    },
+    start: () => startNumbering({ ...server.installation, rowsMax: batch, atOnceMax: 2, onNumbered: ignore }),
+  },
   'applying what providers reported': {
     table: 'provider_events',
     done: 'delete',
@@ -433,6 +452,7 @@ const housekeeping: Readonly<Record<string, Cases>> = {
   'reached people': ofAllTogether,
   'mail to the postmaster': ofAllTogether,
   sandbox: ofAllTogether,
+  'webhook events': ofAllTogether,
   storage: ofAllTogether,
   'smaller partitions': ofNobody,
   messages: {

@@ -138,6 +138,12 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
     subject: `'Of the neighbour'`,
     text: `case when i.text is not null then 'Of the neighbour' end`,
   },
+  webhook_event_days: { first_position: '1' },
+  webhook_events: { type: `'email.failed'`, facts: `'[{"drop_reason": "of the neighbour"}]'` },
+  webhook_interests: {},
+  webhook_outbox: { noTwin: 'A queue: the workers would number it.' },
+  webhook_positions: { last_position: '1000000' },
+  webhooks: { events: `array['email.failed']`, description: `'The neighbour''s'` },
 };
 
 /** Rows that get no twin, although others of their table do. */

@@ -77,6 +77,8 @@ export function createPigeons(): Pigeons {
       isSameAddress: (address, reported) => address === reported,
       findCutOff: null,
     },
+    // Programs know no pigeons.
+    eventOf: () => null,
     judgement: { failureClasses: ['hawk'], isSimulated: () => false },
     // Hawks are kept with the contact.
     keepFindings: async (_tools, transaction, findings) => {

@@ -76,6 +76,36 @@ const violations = {
       ) recounted using (organization_id, definition_number, grouped_by, group_id, currency)
       where (summed.conversions, summed.value) is distinct from (recounted.conversions, recounted.value)`,
   },
+  logPositions: {
+    what: 'an event of the log whose position is not the next one',
+    found: `
+      select organization_id || ' ' || position
+      from (
+        select e.organization_id, e.position,
+          lag(e.position + e.events) over (partition by e.organization_id order by e.position) as expected
+        from webhook_events e
+        where ${isSwept('e')}
+      ) numbered
+      where position <> expected`,
+  },
+  logEnds: {
+    what: 'an end of a log that is not behind its last event',
+    found: `
+      select p::text from webhook_positions p
+      where ${isSwept('p')} and p.last_position <> (
+        select max(e.position + e.events - 1) from webhook_events e where e.organization_id = p.organization_id
+      )`,
+  },
+  interests: {
+    what: 'an interest that no webhook has',
+    found: `
+      select i::text from webhook_interests i
+      where ${isSwept('i')} and not exists (
+        select from webhooks w
+        where w.organization_id = i.organization_id and i.type_pattern = any (w.events)
+          and (not i.of_campaigns or w.campaign_events = 'all')
+      )`,
+  },
   claims: {
     what: 'a claim of a worker that is no more',
     found: `

@@ -121,6 +121,10 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   slices_select_recipients: claimed,
   slices_settle_taken: settled,
   queue_settle_taken: settled,
+  webhook_outbox_insert:
+    'Tells what has happened to recipients that were changed together, of any organizations.',
+  webhook_outbox_find_organizations: whoHasWork,
+  'delete from webhook_event_days where first_id': housekeeping,
   'with claimant as': 'Claims what is tried alone, of any organization.',
   'with announced as': 'What a worker that died had announced, of any organizations.',
   'select distinct channel from delivery_queue where claimed_by':

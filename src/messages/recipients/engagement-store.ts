@@ -1,10 +1,10 @@
 import { type Connection, statement } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import { toPredicate } from '../../platform/postgres/predicate.ts';
-import { keyColumns, type RecipientKey, recipientKey } from '../keys.ts';
+import { keyColumns, type RecipientKey, recipientKey, textOfKey, toKey } from '../keys.ts';
 import type { RecipientStatus } from '../schema.ts';
 import { rankOf } from '../status.ts';
-import { type ChangedRecipient, type ChangedRow, toChanged } from './store.ts';
+import { type ChangedRecipient, type ChangedRow, type Happened, toChanged } from './store.ts';
 
 /** What was seen of a recipient just now: the first time of each kind; null where nothing was. */
 export type NotedEngagement = RecipientKey & {
@@ -14,7 +14,15 @@ export type NotedEngagement = RecipientKey & {
   status: RecipientStatus | null;
 };
 
-const noteFirst = statement<ChangedRow>(
+/** What it is now. */
+type EngagedRow = ChangedRow & {
+  status: RecipientStatus;
+  opened_at: Date | null;
+  clicked_at: Date | null;
+  machine_engaged_at: Date | null;
+};
+
+const noteFirst = statement<EngagedRow>(
   'recipients_note_engagements',
   `update recipients r
    set
@@ -35,7 +43,8 @@ const noteFirst = statement<ChangedRow>(
        or (r.clicked_at is null and engaged.clicked_at is not null)
        or (r.machine_engaged_at is null and engaged.machine_engaged_at is not null)
      )
-   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
+   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key, r.status, r.opened_at, r.clicked_at,
+     r.machine_engaged_at`,
 );
 
 /**
@@ -55,7 +64,11 @@ export async function noteEngagements(
     engaged.map(({ status }) => status),
     at,
   ]);
-  return rows.map(toChanged);
+  return withEngagements(rows, engaged, (row, given) => [
+    ...engagement('opened', 'human', row.opened_at, given.openedAt),
+    ...engagement('clicked', 'human', row.clicked_at, given.clickedAt),
+    ...engagement('opened', 'machine', row.machine_engaged_at, given.machineEngagedAt),
+  ]);
 }
 
 /** What a device tells of a recipient, late and in any order: the first time of each kind that is known by now. */
@@ -77,7 +90,7 @@ const isOvertaken = toPredicate(
   `${rankOf('engaged.status')} > ${rankOf('r.status')} or r.status in ('delayed', 'failed')`,
 );
 
-const applyTold = statement<ChangedRow>(
+const applyTold = statement<EngagedRow>(
   'recipients_apply_told_engagements',
   `with engaged as (
      select *
@@ -105,7 +118,8 @@ const applyTold = statement<ChangedRow>(
        or engaged.opened_at < coalesce(r.opened_at, 'infinity')
        or engaged.clicked_at < coalesce(r.clicked_at, 'infinity')
      )
-   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`,
+   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key, r.status, r.opened_at, r.clicked_at,
+     r.machine_engaged_at`,
 );
 
 /** The earliest time counts. The recipients must be locked, and each given once. Returns those that changed. */
@@ -121,5 +135,33 @@ export async function applyToldEngagements(
     engaged.map(({ clickedAt }) => clickedAt),
     engaged.map(({ firstAt }) => firstAt),
   ]);
-  return rows.map(toChanged);
+  return withEngagements(rows, engaged, (row, given) => [
+    ...(given.status === 'delivered' && row.status === 'delivered'
+      ? [{ what: given.status, at: given.statusAt }]
+      : []),
+    ...engagement('opened', 'human', row.opened_at, given.openedAt),
+    ...engagement('clicked', 'human', row.clicked_at, given.clickedAt),
+  ]);
+}
+
+function withEngagements<Engaged extends RecipientKey>(
+  rows: readonly EngagedRow[],
+  engaged: readonly Engaged[],
+  happenedTo: (row: EngagedRow, given: Engaged) => readonly Happened[],
+): ChangedRecipient[] {
+  const givenOf = new Map(engaged.map((given) => [textOfKey(given), given]));
+  return rows.map((row) => {
+    const given = givenOf.get(textOfKey(toKey(row)));
+    return toChanged(row, given === undefined ? [] : happenedTo(row, given));
+  });
+}
+
+/** It is news where it is the time that is stored now. */
+function engagement(
+  what: 'opened' | 'clicked',
+  actor: 'human' | 'machine',
+  stored: Date | null,
+  given: Date | null,
+): readonly Happened[] {
+  return given !== null && stored?.getTime() === given.getTime() ? [{ what, at: given, actor }] : [];
 }

@@ -57,7 +57,7 @@ export async function eraseRecipientsOfAddress(
     ),
     [organizationId, addressKey, beforeMessageId, limit, erasedKey],
   );
-  return rows.map(toChanged);
+  return rows.map((row) => toChanged(row));
 }
 
 export type ErasedRecipient = RecipientKey & {
@@ -81,5 +81,5 @@ export async function eraseRecipients(
     ),
     [...keyColumns(recipients), recipients.map(({ erasedKey }) => erasedKey)],
   );
-  return rows.map(toChanged);
+  return rows.map((row) => toChanged(row));
 }

@@ -2,6 +2,7 @@ import type { SendingChannel } from '../../channels/channel.ts';
 import { reachableDevices } from '../../devices/devices.ts';
 import { type Connection, unpreparedStatement } from '../../platform/postgres/database.ts';
 import type { MessageKey } from '../keys.ts';
+import type { DropReason } from '../schema.ts';
 import { type ContactVariables, valuesOf } from './contact-values-store.ts';
 import { keyOfContact, type Reach } from './reach.ts';
 import { type ChangedRecipient, type ChangedRow, toChanged } from './store.ts';
@@ -43,7 +44,7 @@ export async function insertCampaignRecipients(
   const place =
     reach.kind === 'devices' ? findDevices(reach, recipients, bind) : findAddress(reach, recipients, bind);
   const rows = await connection.rows(
-    unpreparedStatement<ChangedRow>(
+    unpreparedStatement<ChangedRow & { drop_reason: DropReason }>(
       `with inserted as (
          insert into recipients
            (organization_id, message_id, ordinal, field, address, address_key, contact_id, device_id, variables, status_at,
@@ -60,13 +61,13 @@ export async function insertCampaignRecipients(
          left join contacts c on c.organization_id = $1 and c.id = wanted.contact_id${place.join}
          returning organization_id, message_id, ordinal, contact_id, address_key, drop_reason
        )
-       select organization_id, message_id, ordinal, contact_id, address_key
+       select organization_id, message_id, ordinal, contact_id, address_key, drop_reason
        from inserted
        where drop_reason is not null`,
     ),
     values,
   );
-  return rows.map(toChanged);
+  return rows.map((row) => toChanged(row, [{ what: 'dropped', at, dropReason: row.drop_reason }]));
 }
 
 /** SQL for the place at which each of the `wanted` members is reached now; its address is null if there is none. */

@@ -36,6 +36,7 @@ async function insertMessage(count: number): Promise<ChangedRecipient[]> {
     ordinal,
     contactId: null,
     addressKey: 'a@example.com',
+    happened: [],
   }));
 }
 

@@ -2,11 +2,13 @@ import type { MessagedContact, SuppressionTools } from '../../audience/audience.
 import { groupBy } from '../../platform/grouping.ts';
 import type { NewId } from '../../platform/ids.ts';
 import type { Transaction } from '../../platform/postgres/database.ts';
+import { logEvents } from '../../webhooks/webhooks.ts';
 import type { MessageChannel } from '../channel.ts';
 import { noteRecipientChanges } from './counts.ts';
 import { countFates, type ReputationTools } from './reputation.ts';
 import { type ReportedFate, suppressByFate } from './suppressing.ts';
 import { findListeners, tellOfContacts } from './told-contacts.ts';
+import { eventsOf } from './told-programs.ts';
 import { type MessageKey, type RecipientKey, textOfKey, uniqueMessages } from '../keys.ts';
 import { lockMessagesOf, refreshMessages } from '../status-store.ts';
 import { lockRecipientsOf } from './locks-store.ts';
@@ -22,8 +24,9 @@ import { type RecipientWrite, writeRecipients } from './writes.ts';
  *    the same ones: two transactions that locked them in different orders would deadlock.
  * 2. A statement **writes**, and returns the recipients that it changed.
  * 3. The status of transactional messages is **computed** again from their recipients. Slices of campaigns are
- *    **noted**, to be counted again, and so are contacts, whose segments may have to change. Addresses are
- *    **suppressed**. Bounces and complaints are **counted** for the organization's reputation.
+ *    **noted**, to be counted again, and so are contacts, whose segments may have to change. What programs of the
+ *    organization want to hear of is **logged**. Addresses are **suppressed**. Bounces and complaints are **counted** for
+ *    the organization's reputation.
  *
  * Hand-offs of the usual kind, which are most of all changes, have statements that do all of it at once (taken.ts).
  * Recipients of messages that are accepted are inserted with these (`insertionOf`), before anything has become of them.
@@ -49,7 +52,7 @@ export type RecipientChange = {
   organizationIds?: readonly string[];
   holds?: { messages: readonly MessageKey[]; recipients: readonly RecipientKey[] };
   write: RecipientWrite;
-  /** Left out where the change does not affect the status of messages. */
+  /** Left out where nothing becomes of recipients: neither the status of messages changes, nor is anything told. */
   channelOf?: (recipient: RecipientKey) => MessageChannel;
   told: ToldChange;
   judgement?: Judgement;
@@ -137,6 +140,7 @@ async function writeChange(
       tools.newId,
       changed.filter(({ contactId }) => contactId !== null),
     ),
+    ...(channelOf === undefined ? [] : [logEvents(transaction, eventsOf(changed, channelOf))]),
     ...(change.alongside?.(keys) ?? []),
     followFates(transaction, change, { keys, finish }),
   ]);

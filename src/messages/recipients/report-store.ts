@@ -2,7 +2,7 @@ import type { Connection } from '../../platform/postgres/database.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import { defineStatement } from '../../platform/postgres/parameters.ts';
 import { toPredicate } from '../../platform/postgres/predicate.ts';
-import { columnsOfKey, type RecipientKey, recipientKey } from '../keys.ts';
+import { columnsOfKey, type RecipientKey, recipientKey, textOfKey, toKey } from '../keys.ts';
 import type { RecipientStatus } from '../schema.ts';
 import { rankOf } from '../status.ts';
 import {
@@ -10,6 +10,7 @@ import {
   type ChangedRow,
   columnsOfFailure,
   type Failure,
+  type Happened,
   toChanged,
 } from './store.ts';
 
@@ -19,9 +20,12 @@ export type ReportedChange = {
   failure: Failure | null;
 };
 
+/** `status` is the one that it has now. */
+type ReportedRow = ChangedRow & { status: RecipientStatus };
+
 type Reported = { reports: readonly ReportedChange[]; at: Date; isDeliveryFinal: boolean };
 
-const applyReports = defineStatement<Reported, ChangedRow>('recipients_apply_reports', ({ value, rows }) => {
+const applyReports = defineStatement<Reported, ReportedRow>('recipients_apply_reports', ({ value, rows }) => {
   const reports = rows(({ reports: each }: Reported) => each, {
     ...columnsOfKey(({ job }: ReportedChange) => job),
     status: ['text', ({ status }) => status],
@@ -62,7 +66,7 @@ const applyReports = defineStatement<Reported, ChangedRow>('recipients_apply_rep
        -- "sent" says that a hand-off took place that was uncertain, or whose outcome is not written yet.
        or (report.status = 'sent' and r.status in ('sent', 'delayed') and (r.uncertain or r.handed_off_at is null))
      )
-   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`;
+   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key, r.status`;
 });
 
 /**
@@ -76,5 +80,16 @@ export async function raiseStatuses(
 ): Promise<ChangedRecipient[]> {
   const { statement, values } = applyReports.bind({ reports, at, isDeliveryFinal });
   const rows = await connection.rows(statement, values);
-  return rows.map(toChanged);
+  const reportOf = new Map(reports.map((report) => [textOfKey(report.job), report]));
+  return rows.map((row) => toChanged(row, happenedBy(reportOf.get(textOfKey(toKey(row))), row.status, at)));
+}
+
+/** A report of a lower rank changes what else is known of a recipient: nothing that is told. */
+function happenedBy(
+  report: ReportedChange | undefined,
+  status: RecipientStatus,
+  at: Date,
+): readonly Happened[] {
+  if (report === undefined || (report.status !== status && report.status !== 'sent')) return [];
+  return [{ what: report.status, at, failure: report.failure }];
 }

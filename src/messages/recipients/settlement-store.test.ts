@@ -213,7 +213,14 @@ test('those are returned whose recipient was changed, and of what another worker
     settlementOf(done, {}),
   );
   expect(changed).toEqual([
-    { organizationId, messageId: own.messageId, ordinal: 0, contactId: null, addressKey: 'ann@example.com' },
+    {
+      organizationId,
+      messageId: own.messageId,
+      ordinal: 0,
+      contactId: null,
+      addressKey: 'ann@example.com',
+      happened: [{ what: 'dropped', at, dropReason: 'suppressed' }],
+    },
   ]);
   expect(await recipientOf(anothers)).toEqual(before);
   expect(await Promise.all([own, anothers, done].map(queueOf))).toMatchObject([[], [{ claimed_by: 8 }], []]);

@@ -11,6 +11,7 @@ import {
   type ChangedRow,
   columnsOfFailure,
   type Failure,
+  type Happened,
   toChanged,
 } from './store.ts';
 
@@ -31,6 +32,9 @@ export type Settlement = {
   /** Null: the job is done. */
   requeue: { dueAt: Date; attempts: number; crashes: number; setAsideAt: Date | null } | null;
 };
+
+/** `status` is the one that it has now. */
+type SettledRow = ChangedRow & { status: RecipientStatus };
 
 type Settled = { settlements: readonly Settlement[]; epoch: number; at: Date };
 
@@ -63,10 +67,10 @@ function updateRecipients(s: string, at: string): string {
    from ${s} s
    where ${hasKeyOf('r', 's', recipientKey)}
      and (s.status is not null or s.is_ambiguous or s.drop_reason is not null)
-   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key`;
+   returning r.organization_id, r.message_id, r.ordinal, r.contact_id, r.address_key, r.status`;
 }
 
-const settleQueued = defineStatement<Settled, ChangedRow>('queue_settle', ({ value, rows }) => {
+const settleQueued = defineStatement<Settled, SettledRow>('queue_settle', ({ value, rows }) => {
   const settlements = rows((settled) => settled.settlements, settledColumns);
   const epoch = value((settled) => settled.epoch);
   const at = value((settled) => settled.at);
@@ -98,7 +102,7 @@ type SettledSlices = Settled & { slices: readonly DeliverySlice[] };
  * What is to be tried again gets a row of its own in the queue. Of a slice whose count of writes is another one, these
  * outcomes were written before, by a transaction whose answer was lost: nothing is written again.
  */
-const settleSliced = defineStatement<SettledSlices, ChangedRow>('slices_settle', ({ value, rows }) => {
+const settleSliced = defineStatement<SettledSlices, SettledRow>('slices_settle', ({ value, rows }) => {
   const slices = rows((settled) => settled.slices, {
     ...columnsOfSlice((slice: DeliverySlice) => slice),
     writes: ['integer', ({ writes }) => writes],
@@ -191,7 +195,22 @@ export async function settleJobs(
     queued.length === 0 ? [] : run(connection, settleQueued.bind({ settlements: queued, ...claim })),
     sliced.length === 0 ? [] : run(connection, settleSliced.bind({ settlements: sliced, slices, ...claim })),
   ]);
-  return [...ofQueue, ...ofSlices].map(toChanged);
+  const settlementOf = new Map(settlements.map((settlement) => [textOfKey(settlement.job), settlement]));
+  return [...ofQueue, ...ofSlices].map((row) =>
+    toChanged(row, happenedBy(settlementOf.get(textOfKey(toKey(row))), row.status, claim.at)),
+  );
+}
+
+/** Of an outcome that a report has overtaken, the report has told. */
+function happenedBy(
+  settlement: Settlement | undefined,
+  status: RecipientStatus,
+  at: Date,
+): readonly Happened[] {
+  if (settlement === undefined) return [];
+  const { dropReason, failure } = settlement;
+  if (dropReason !== null) return [{ what: 'dropped', at, dropReason }];
+  return settlement.status === status ? [{ what: status, at, failure }] : [];
 }
 
 function run<Row>(connection: Connection, { statement, values }: Bound<Row>): Promise<Row[]> {

@@ -5,9 +5,25 @@ import type { Columns } from '../../platform/postgres/parameters.ts';
 import { toPredicate } from '../../platform/postgres/predicate.ts';
 import type { Job } from '../channel.ts';
 import { keyColumns, type RecipientKey, recipientKey, toKey } from '../keys.ts';
+import type { DropReason, RecipientStatus } from '../schema.ts';
 
 /** A recipient whose row was changed: with its contact if the message is a campaign's, and its normalised address. */
-export type ChangedRecipient = RecipientKey & { contactId: string | null; addressKey: string };
+export type ChangedRecipient = RecipientKey & {
+  contactId: string | null;
+  addressKey: string;
+  /** What programs may be told of it. */
+  happened: readonly Happened[];
+};
+
+/** Something that has become of a recipient. */
+export type Happened = {
+  what: RecipientStatus | 'dropped';
+  at: Date;
+  dropReason?: DropReason;
+  failure?: Failure | null;
+  /** Who has opened it, or followed a link. */
+  actor?: 'human' | 'machine';
+};
 
 /** For `toChanged`. */
 export type ChangedRow = {
@@ -18,8 +34,8 @@ export type ChangedRow = {
   address_key: string;
 };
 
-export function toChanged(row: ChangedRow): ChangedRecipient {
-  return { ...toKey(row), contactId: row.contact_id, addressKey: row.address_key };
+export function toChanged(row: ChangedRow, happened: readonly Happened[] = []): ChangedRecipient {
+  return { ...toKey(row), contactId: row.contact_id, addressKey: row.address_key, happened };
 }
 
 /** The remote side's reply, as stored with the recipient. */

@@ -1,4 +1,5 @@
 import { hasMessageReader } from '../../audience/audience.ts';
+import { type EventType, insertIntoOutbox, isEventWanted, wakeNumbering } from '../../webhooks/webhooks.ts';
 import { hasKeyOf } from '../../platform/postgres/lookup.ts';
 import { defineStatement } from '../../platform/postgres/parameters.ts';
 import type { DeliverySlice } from '../channel.ts';
@@ -18,6 +19,8 @@ export type TakenPart = {
   status: RecipientStatus;
   /** Whether segments must hear of that status. */
   isTold: boolean;
+  /** What programs are told; null for nothing. */
+  event: EventType | null;
   recipients: readonly { ordinal: number; providerMessageId: string | null }[];
   /** How many of them count as hand-offs of the organization. */
   sent: number;
@@ -30,7 +33,19 @@ function updateTaken(at: string): string {
      handed_off_at = coalesce(r.handed_off_at, ${at}),
      uncertain = false
      from given s
-     where ${hasKeyOf('r', 's', recipientKey)}`;
+     where ${hasKeyOf('r', 's', recipientKey)}
+     returning s.organization_id, s.message_id, s.ordinal, case when r.status = s.status then s.event end as event`;
+}
+
+/** SQL: logs what programs want to hear of the recipients in `taken`. Of those that a report has overtaken, it has told. */
+function logTaken(at: string, { ofCampaign, subjects }: { ofCampaign: boolean; subjects: string }): string {
+  return `${insertIntoOutbox(
+    `select organization_id, event, ${at}, ${ofCampaign}, ${subjects}, array_agg(ordinal), null
+     from taken
+     where ${isEventWanted('taken.organization_id', 'taken.event', `${ofCampaign}`)}
+     group by organization_id, event${ofCampaign ? ', message_id' : ''}`,
+  )}
+     returning true as is_logged`;
 }
 
 /** SQL: fails where a segment of the organization reads messages and must hear of the outcome. */
@@ -63,6 +78,7 @@ export const settlementOfParts = defineStatement<TakenParts>('slices_settle_take
     sent: ['integer', ({ sent }) => sent],
     status: ['text', ({ status }) => status],
     is_told: ['boolean', ({ isTold }) => isTold],
+    event: ['text', ({ event }) => event],
   });
   const recipients = rows(
     ({ parts: each }) =>
@@ -83,10 +99,11 @@ export const settlementOfParts = defineStatement<TakenParts>('slices_settle_take
      from ${parts('wanted', { numbered: 'number' })}
      where ${hasKeyOf('slice', 'wanted', sliceKey)} and slice.claimed_by = ${epoch} and slice.writes = wanted.writes
      returning slice.organization_id, slice.message_id, wanted.number, wanted.change_id,
-       wanted.count_slices::integer[] as count_slices, wanted.sent, wanted.status,
+       wanted.count_slices::integer[] as count_slices, wanted.sent, wanted.status, wanted.event,
        ${failIfHeard(toPredicate('wanted.is_told'), 'slice.organization_id')} as untold
    ), given as materialized (
-     select slice.organization_id, slice.message_id, given.ordinal, slice.status, given.provider_message_id
+     select slice.organization_id, slice.message_id, given.ordinal, slice.status, slice.event,
+       given.provider_message_id
      from ${recipients('given')}
      join slice on slice.number = given.number
    ), taken as (
@@ -95,8 +112,12 @@ export const settlementOfParts = defineStatement<TakenParts>('slices_settle_take
      insert into recipient_changes (organization_id, id, message_id, slices)
      select organization_id, change_id, message_id, count_slices
      from slice
+   ), logged as (
+     ${logTaken(at, { ofCampaign: true, subjects: 'array[message_id]' })}
+   ), counted as (
+     ${countSent('slice', { at, shard })}
    )
-   ${countSent('slice', { at, shard })}`;
+   ${wakeNumbering('logged')}`;
 });
 
 /** SQLSTATE of a division by zero: a segment reads messages. */
@@ -111,6 +132,8 @@ export type TakenJob = RecipientKey & {
   status: RecipientStatus;
   /** Whether segments must hear of that status. */
   isTold: boolean;
+  /** What programs are told; null for nothing. */
+  event: EventType | null;
   providerMessageId: string | null;
   /** How much it counts as a hand-off of the organization. */
   sent: 0 | 1;
@@ -124,6 +147,7 @@ export const settlementOfJobs = defineStatement<TakenJobs>('queue_settle_taken',
     ...columnsOfKey((job: TakenJob) => job),
     status: ['text', ({ status }) => status],
     is_told: ['boolean', ({ isTold }) => isTold],
+    event: ['text', ({ event }) => event],
     provider_message_id: ['text', ({ providerMessageId }) => providerMessageId],
     sent: ['integer', ({ sent }) => sent],
   });
@@ -137,6 +161,10 @@ export const settlementOfJobs = defineStatement<TakenJobs>('queue_settle_taken',
      returning done.*, ${failIfHeard(toPredicate('done.is_told'), 'done.organization_id')} as untold
    ), taken as (
      ${updateTaken(at)}
+   ), logged as (
+     ${logTaken(at, { ofCampaign: false, subjects: 'array_agg(message_id)' })}
+   ), counted as (
+     ${countSent('given', { at, shard })}
    )
-   ${countSent('given', { at, shard })}`;
+   ${wakeNumbering('logged')}`;
 });

@@ -235,6 +235,13 @@ const tools: WriterTools = {
   onContactsChanged: () => undefined,
 };
 
+/** What programs were told of, of which organization: each event once. */
+const told = `select organization_id, type, of_campaign, happened_at,
+    case cardinality(subject_ids) when 1 then subject_ids[1] else subject_ids[place] end as message_id, ordinal
+  from webhook_outbox
+  cross join unnest(ordinals) with ordinality as each (ordinal, place)
+  order by message_id, ordinal`;
+
 const tables = ['messages', 'recipients', 'delivery_queue', 'delivery_slices', 'reputation_counts'];
 
 /** Written at once, the status of a message is computed also where another worker has its job: to be what it was. */
@@ -246,7 +253,7 @@ end`;
 
 /** All rows as they are afterwards; of noted changes each slice of counts once. */
 async function rowsAfter(write: typeof writeTaken, story: Story): Promise<Record<string, unknown>> {
-  for (const table of [...tables, 'recipient_changes']) await run(`delete from ${table}`);
+  for (const table of [...tables, 'recipient_changes', 'webhook_outbox']) await run(`delete from ${table}`);
   for (const [table, row] of story.rows)
     await run(`insert into ${table} select * from jsonb_populate_record(null::${table}, $1::jsonb)`, [
       JSON.stringify(row),
@@ -258,6 +265,7 @@ async function rowsAfter(write: typeof writeTaken, story: Story): Promise<Record
   expect(outcomes.every((outcome) => isPlainlyTaken(tools, outcome))).toBe(true);
   await write(tools, epoch, outcomes);
   const found: Record<string, unknown> = {
+    told: await run(told),
     changes: await run(
       'select distinct message_id, unnest(slices) as slice from recipient_changes order by message_id, slice',
     ),
@@ -270,6 +278,11 @@ async function rowsAfter(write: typeof writeTaken, story: Story): Promise<Record
 }
 
 test('accepted hand-offs leave the same rows whether they are written at once or step by step', async () => {
+  await run(
+    `insert into webhook_interests (organization_id, of_campaigns, type_pattern)
+     values ($1, false, 'email.*'), ($1, true, '*'), ($2, false, 'sms.sent'), ($2, true, 'email.delivered')`,
+    organizationIds,
+  );
   await fc.assert(
     fc.asyncProperty(world, async (made) => {
       const story = storyOf(made);

@@ -66,19 +66,21 @@ function partOf({ newId }: TakenTools, slice: DeliverySlice, taken: readonly Tak
     countSlices: [...new Set(taken.map(({ job }) => countSliceOf(job)))],
     status: acceptedStatus,
     isTold: isToldOf(acceptedStatus),
+    event: first.job.channel.eventOf(acceptedStatus, null),
     recipients: taken.map(({ job: { ordinal }, providerMessageId }) => ({ ordinal, providerMessageId })),
     sent: taken.filter(({ job }) => countsAsSent(job)).length,
   };
 }
 
 function takenJobOf({ job, providerMessageId }: TakenRecipient): TakenJob {
-  const { organizationId, messageId, ordinal, policy } = job;
+  const { organizationId, messageId, ordinal, channel, policy } = job;
   return {
     organizationId,
     messageId,
     ordinal,
     status: policy.acceptedStatus,
     isTold: isToldOf(policy.acceptedStatus),
+    event: channel.eventOf(policy.acceptedStatus, null),
     providerMessageId,
     sent: countsAsSent(job) ? 1 : 0,
   };

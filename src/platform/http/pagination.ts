@@ -10,6 +10,11 @@ export const paginationParameters = {
   before: Type.Optional(Type.String({ format: 'uuid', description: 'Items newer than this id.' })),
 };
 
+/** Where a list goes on: without a value it would begin anew for ever. */
+export function isCursor(parameter: string): boolean {
+  return Object.hasOwn(paginationParameters, parameter) || parameter === 'from';
+}
+
 export const pageSizeMax = 100;
 
 /** To be handed to `createValidation`. */

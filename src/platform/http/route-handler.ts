@@ -22,7 +22,7 @@ import {
 import { fingerprintOf, keyConflict, readIdempotencyKey, type ScopedKey } from './idempotency.ts';
 import { canonicalJson, showKey } from './json-text.ts';
 import { describeMethods, type KnownPath, type KnownPaths, listAllowed } from './known-paths.ts';
-import { paginationParameters } from './pagination.ts';
+import { isCursor } from './pagination.ts';
 import { wrongContentType } from './refusals.ts';
 import {
   type Caller,
@@ -177,8 +177,7 @@ function withoutEmptyFilters(
   { query }: Route,
   given: Readonly<Record<string, unknown>>,
 ): Record<string, unknown> {
-  const isFilter = (name: string) =>
-    Object.hasOwn(query?.properties ?? {}, name) && !Object.hasOwn(paginationParameters, name);
+  const isFilter = (name: string) => Object.hasOwn(query?.properties ?? {}, name) && !isCursor(name);
   return Object.fromEntries(Object.entries(given).filter(([name, value]) => value !== '' || !isFilter(name)));
 }
 

@@ -7,7 +7,7 @@ import {
   type Transaction,
   unpreparedStatement,
 } from './database.ts';
-import type { PartitionSize } from './partition-size.ts';
+import { type PartitionSize, tablesByDay } from './partition-size.ts';
 
 /**
  * How many there are from the present one on, and how many the doctor asks for: for as long as housekeeping may fail to
@@ -19,7 +19,12 @@ export const partitionsAhead: Readonly<Record<PartitionSize, { made: number; nee
   day: { made: 8, needed: 4 },
 };
 
-async function listPartitionedTables(connection: Connection): Promise<string[]> {
+type PartitionedTable = { name: string; size: PartitionSize };
+
+async function listPartitionedTables(
+  connection: Connection,
+  size: PartitionSize,
+): Promise<PartitionedTable[]> {
   const tables = await connection.rows(
     unpreparedStatement<{ name: string }>(
       `select c.oid::regclass::text as name
@@ -29,7 +34,11 @@ async function listPartitionedTables(connection: Connection): Promise<string[]> 
        order by 1`,
     ),
   );
-  return tables.map(({ name }) => name);
+  return tables.map(({ name }) => ({ name, size: sizeOf(name, size) }));
+}
+
+function sizeOf(table: string, size: PartitionSize): PartitionSize {
+  return tablesByDay.has(table) ? 'day' : size;
 }
 
 /** Makes the partitions that the time to come needs, for every partitioned table of the schema. */
@@ -38,8 +47,11 @@ export async function createPartitions(
   at: Date,
   size: PartitionSize = 'month',
 ): Promise<void> {
-  for (const table of await listPartitionedTables(connection))
-    await connection.rows(makePartitions, [table, at, size, partitionsAhead[size].made]);
+  for (const table of await listPartitionedTables(connection, size)) await makeAhead(connection, table, at);
+}
+
+async function makeAhead(connection: Connection, { name, size }: PartitionedTable, at: Date): Promise<void> {
+  await connection.rows(makePartitions, [name, at, size, partitionsAhead[size].made]);
 }
 
 const makePartitions = unpreparedStatement('call create_partitions($1::regclass, $2, $3, $4)');
@@ -52,8 +64,8 @@ const dropLockTimeout = '500ms';
  * smaller size would take effect after months otherwise. Each table is one transaction; what waits too long rejects.
  */
 export async function splitPartitionsAhead(database: Database, at: Date, size: PartitionSize): Promise<void> {
-  for (const table of await listPartitionedTables(database)) {
-    const large = await database.rows(selectLargeAhead, [table, at, size]);
+  for (const table of await listPartitionedTables(database, size)) {
+    const large = await database.rows(selectLargeAhead, [table.name, at, table.size]);
     if (large.length === 0) continue;
     await database.transaction(async (transaction) => {
       await transaction.rows(unpreparedStatement(`set local lock_timeout = '${dropLockTimeout}'`));
@@ -63,7 +75,7 @@ export async function splitPartitionsAhead(database: Database, at: Date, size: P
         const rows = await transaction.rows(unpreparedStatement(`select from ${name} limit 1`));
         if (rows.length === 0) await transaction.rows(unpreparedStatement(`drop table ${name}`));
       }
-      await transaction.rows(makePartitions, [table, at, size, partitionsAhead[size].made]);
+      await makeAhead(transaction, table, at);
     });
   }
 }
@@ -154,14 +166,18 @@ export async function findMissingPartitions(
   at: Date,
   size: PartitionSize,
 ): Promise<string[]> {
+  const tables = await listPartitionedTables(connection, size);
   const rows = await connection.rows(
     unpreparedStatement<{ name: string }>(
       `select c.oid::regclass || ' of ' || to_char(starts_at, 'YYYY-MM-DD') as name
        from pg_partitioned_table p
        join pg_class c on c.oid = p.partrelid
-       cross join generate_series(0, $2::integer - 1) as ahead
+       join unnest($2::text[], $3::text[], $4::integer[]) as sized (name, size, needed)
+         on sized.name = c.oid::regclass::text
+       cross join generate_series(0, sized.needed - 1) as ahead
        cross join lateral (
-         select date_trunc($3, $1::timestamptz at time zone 'utc') + ahead * ('1 ' || $3)::interval as starts_at
+         select date_trunc(sized.size, $1::timestamptz at time zone 'utc') + ahead * ('1 ' || sized.size)::interval
+           as starts_at
        ) needed
        where c.relnamespace = current_schema()::regnamespace
          and not c.relispartition
@@ -173,7 +189,12 @@ export async function findMissingPartitions(
          )
        order by 1`,
     ),
-    [at, partitionsAhead[size].needed, size],
+    [
+      at,
+      tables.map(({ name }) => name),
+      tables.map((table) => table.size),
+      tables.map((table) => partitionsAhead[table.size].needed),
+    ],
   );
   return rows.map(({ name }) => name);
 }

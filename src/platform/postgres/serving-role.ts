@@ -109,6 +109,14 @@ export const servingPrivileges: Readonly<Record<string, Privileges>> = {
   chat_app_people: { request: 'select, delete' },
   chat_app_reached_counts: { request: 'select' },
 
+  // Webhooks. The log is numbered by workers.
+  webhooks: { request: 'select, insert, update, delete' },
+  webhook_interests: { request: 'select, insert, delete' },
+  webhook_outbox: { request: 'insert' },
+  webhook_positions: { request: 'select' },
+  webhook_events: { request: 'select' },
+  webhook_event_days: { request: 'select' },
+
   // Of workers and the operator alone.
   chat_app_reached_people: {},
   conversions: {},

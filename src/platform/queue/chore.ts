@@ -21,6 +21,7 @@ export const choreNames = [
   'crediting conversions',
   'erasing addresses',
   'following changes',
+  'numbering events',
   'secret keys',
 ] as const;
 

@@ -17,6 +17,8 @@ export const wakeTopics = [
   'segments',
   'sms_events',
   'chat_app_events',
+  'webhook_outbox',
+  'webhook_events',
 ] as const;
 
 export type WakeTopic = (typeof wakeTopics)[number];

@@ -1,0 +1,14 @@
+import type { SendingChannel } from '../channels/channel.ts';
+import { createRecipientDescriber, type ReadHorizon } from '../messages/messages.ts';
+import type { DescribeEvents, EventDescribers } from '../webhooks/webhooks.ts';
+
+/** Who tells what events happened to. */
+export function createEventDescribers(readHorizon: ReadHorizon): EventDescribers {
+  const recipients = createRecipientDescriber(readHorizon);
+  return {
+    email: recipients,
+    sms: recipients,
+    push: recipients,
+    chatapp: recipients,
+  } satisfies Record<SendingChannel, DescribeEvents>;
+}

@@ -1,0 +1,59 @@
+/**
+ * What programs are told of, as `<what it happened to>.<what happened>`. The list only grows: somebody may have asked for
+ * any of them. Where a channel has a status, its event is called like it.
+ */
+export const eventTypes = [
+  'email.sent',
+  'email.delayed',
+  'email.delivered',
+  'email.bounced',
+  'email.failed',
+  'email.dropped',
+  'email.opened',
+  'email.clicked',
+  'email.complained',
+  'email.unsubscribed',
+  'sms.sent',
+  'sms.delivered',
+  'sms.undelivered',
+  'sms.failed',
+  'sms.expired',
+  'push.sent',
+  'push.delivered',
+  'push.failed',
+  'push.opened',
+  'push.clicked',
+  'chatapp.sent',
+  'chatapp.delivered',
+  'chatapp.failed',
+  'chatapp.read',
+] as const;
+
+export type EventType = (typeof eventTypes)[number];
+
+/** The first parts of the types: what events happen to. */
+export const eventGroups = [...new Set(eventTypes.map(groupOf))];
+
+export function groupOf(type: EventType): string {
+  return type.slice(0, type.indexOf('.'));
+}
+
+/** Types, `email.*` for all of a group, and `*` for all: those that come with later releases too. */
+export const eventPatterns: readonly string[] = ['*', ...eventGroups.map(patternOf), ...eventTypes];
+
+function patternOf(group: string): string {
+  return `${group}.*`;
+}
+
+/** The types that are asked for by these patterns. */
+export function typesOf(patterns: readonly string[]): readonly EventType[] {
+  const wanted = new Set(patterns);
+  return eventTypes.filter(
+    (type) => wanted.has('*') || wanted.has(patternOf(groupOf(type))) || wanted.has(type),
+  );
+}
+
+/** SQL: the patterns by which a type is asked for. `type` is a column or a parameter. */
+export function patternsOf(type: string): string {
+  return `'*', split_part(${type}, '.', 1) || '.*', ${type}`;
+}

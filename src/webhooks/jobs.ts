@@ -1,0 +1,1 @@
+export { startNumbering } from './numbering.ts';

@@ -1,0 +1,114 @@
+import type { Connection, Database } from '../platform/postgres/database.ts';
+import { eventIdOf } from './event-id.ts';
+import { type EventType, eventTypes, groupOf, typesOf } from './event-types.ts';
+import * as store from './log-store.ts';
+import type { EventPage, WebhookEvent } from './schema.ts';
+
+/** An event of the log, before it is told what it happened to. */
+export type LoggedEvent = {
+  id: string;
+  position: number;
+  type: EventType;
+  at: Date;
+  subjectId: string;
+  /** Of a recipient; null of what is none. */
+  ordinal: number | null;
+  facts: object | null;
+};
+
+/**
+ * Reads what events happened to. The log keeps keys and no content: what was erased since is told by nobody any more, and
+ * what is told of a message is what it is by then. An event that is left out is told with the id of its subject alone.
+ */
+export type DescribeEvents = (
+  connection: Connection,
+  organizationId: string,
+  events: readonly LoggedEvent[],
+) => Promise<ReadonlyMap<LoggedEvent, object>>;
+
+/** By the first part of the type of events. */
+export type EventDescribers = Readonly<Record<string, DescribeEvents>>;
+
+export type LogTools = { database: Database; describers: EventDescribers };
+
+export type LogReading = {
+  organizationId: string;
+  /** Null for the oldest event that is kept. */
+  from: number | null;
+  patterns: readonly string[];
+  limit: number;
+};
+
+export async function readEvents(
+  { database, describers }: LogTools,
+  { organizationId, from, patterns, limit }: LogReading,
+): Promise<EventPage> {
+  return database.asOrganizations([organizationId], async (transaction) => {
+    const extent = await store.findExtent(transaction, organizationId);
+    const first = from ?? extent.oldest ?? 1;
+    const types = typesOf(patterns);
+    const rows =
+      first > extent.last
+        ? []
+        : await store.readRows(
+            transaction,
+            {
+              organizationId,
+              from: first,
+              types: types.length === eventTypes.length ? null : types,
+              withCampaigns: true,
+              rowsMax: limit,
+            },
+            extent.last,
+          );
+    const events = rows
+      .flatMap(eventsOf)
+      .filter(({ position }) => position >= first)
+      .slice(0, limit);
+    const isFull = events.length === limit;
+    // Somebody may know positions that are yet to come: they stay where they are.
+    const next = isFull ? (events.at(-1)?.position ?? first) + 1 : Math.max(first, extent.last + 1);
+    return {
+      object: 'event_page',
+      data: await describeEvents(transaction, describers, organizationId, events),
+      next,
+      caught_up: next > extent.last,
+      oldest: extent.oldest,
+    };
+  });
+}
+
+function eventsOf(row: store.EventRow): LoggedEvent[] {
+  const { type, position, happened_at: at, subject_ids: subjectIds, ordinals, facts } = row;
+  return Array.from({ length: row.events }, (_, place) => ({
+    id: eventIdOf(row.id, place),
+    position: position + place,
+    type,
+    at,
+    subjectId: subjectIds[Math.min(place, subjectIds.length - 1)] ?? '',
+    ordinal: ordinals?.[place] ?? null,
+    facts: facts?.[place] ?? null,
+  }));
+}
+
+async function describeEvents(
+  connection: Connection,
+  describers: EventDescribers,
+  organizationId: string,
+  events: readonly LoggedEvent[],
+): Promise<WebhookEvent[]> {
+  const described = new Map<LoggedEvent, object>();
+  for (const [group, describe] of Object.entries(describers)) {
+    const ofGroup = events.filter(({ type }) => groupOf(type) === group);
+    if (ofGroup.length === 0) continue;
+    for (const [event, data] of await describe(connection, organizationId, ofGroup))
+      described.set(event, data);
+  }
+  return events.map((event) => ({
+    id: event.id,
+    type: event.type,
+    timestamp: event.at.toISOString(),
+    sequence: event.position,
+    data: described.get(event) ?? { object: groupOf(event.type), id: event.subjectId },
+  }));
+}

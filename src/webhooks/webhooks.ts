@@ -1,0 +1,12 @@
+/** The entry of this room: what happens, told to the programs of an organization. */
+export { type EventType, eventTypes } from './event-types.ts';
+export type { DescribeEvents, EventDescribers, LoggedEvent } from './log.ts';
+export {
+  type HappenedEvent,
+  insertIntoOutbox,
+  isEventWanted,
+  logEvents,
+  wakeNumbering,
+} from './outbox-store.ts';
+export { dropOldEvents } from './retention.ts';
+export { webhookFormats } from './schema.ts';
