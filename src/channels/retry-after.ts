@@ -1,3 +1,5 @@
+import { parseRetryAfter } from '../platform/retry-after.ts';
+
 /** Sooner would hardly let anything recover; later, and a mistake on the far side stops a message for good. */
 const retryAfterMsMin = 1_000;
 const retryAfterMsMax = 3_600_000;
@@ -11,7 +13,7 @@ const retryAfterMsUnread = 60_000;
  */
 export function waitOf(retryAfter: string | null | undefined): { retryAfterMs?: number } {
   if (retryAfter === null || retryAfter === undefined) return {};
-  if (!/^\d{1,9}$/.test(retryAfter)) return { retryAfterMs: retryAfterMsUnread };
-  const waitMs = 1_000 * Number(retryAfter);
+  const waitMs = parseRetryAfter(retryAfter, null);
+  if (waitMs === null) return { retryAfterMs: retryAfterMsUnread };
   return { retryAfterMs: Math.min(Math.max(waitMs, retryAfterMsMin), retryAfterMsMax) };
 }

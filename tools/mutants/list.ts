@@ -33,6 +33,7 @@ import { http } from './list/http.ts';
 import { imports } from './list/imports.ts';
 import { retention } from './list/retention.ts';
 import { international } from './list/international.ts';
+import { webhookAttempts } from './list/webhook-attempts.ts';
 import type { Mutant } from './mutant.ts';
 
 export const allMutants: readonly Mutant[] = [
@@ -70,4 +71,5 @@ export const allMutants: readonly Mutant[] = [
   ...roundTrips,
   ...texts,
   ...erasure,
+  ...webhookAttempts,
 ];

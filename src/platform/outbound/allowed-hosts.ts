@@ -1,3 +1,4 @@
+import { LRUCache } from 'lru-cache';
 import { createNetworkMatch, parseNetwork } from '../network.ts';
 import { isInsideAddress, isMetadataAddress, isPublicAddress } from './public-address.ts';
 
@@ -8,6 +9,9 @@ export type AllowedHosts = {
   /** Whether a connection to this host may be made at this address. */
   mayUse: (host: string, address: string) => boolean;
 };
+
+/** Judging takes 10 µs, and each attempt asks for the same few addresses again. */
+const judgedMax = 1_000;
 
 const hostPattern = /^(?:\*\.)?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?$/;
 
@@ -26,12 +30,22 @@ export function createAllowedHosts(entries: readonly string[]): AllowedHosts {
   const suffixes = [...names].filter((name) => name.startsWith('*.')).map((name) => name.slice(1));
   const isInNetwork = createNetworkMatch(networks);
   const isNamed = (host: string) => names.has(host) || suffixes.some((suffix) => host.endsWith(suffix));
+  const judge = (host: string, address: string): boolean => {
+    if (isPublicAddress(address)) return true;
+    if (isMetadataAddress(address)) return false;
+    return isInNetwork(address) || (isNamed(host) && isInsideAddress(address));
+  };
+  // What is judged so stays so: nothing is looked up for it.
+  const judged = new LRUCache<string, boolean>({ max: judgedMax });
   return {
     isNamed,
     mayUse: (host, address) => {
-      if (isPublicAddress(address)) return true;
-      if (isMetadataAddress(address)) return false;
-      return isInNetwork(address) || (isNamed(host) && isInsideAddress(address));
+      const key = `${host} ${address}`;
+      const known = judged.get(key);
+      if (known !== undefined) return known;
+      const mayUse = judge(host, address);
+      judged.set(key, mayUse);
+      return mayUse;
     },
   };
 }

@@ -15,13 +15,16 @@ test.each([
   ],
   ['HTTPS://Example.COM', { url: 'https://example.com/', host: 'example.com', path: '/' }],
   ['https://example.com:8443/a?b=c', { port: 8_443, path: '/a?b=c' }],
-  ['https://example.com:80/', { port: 80 }],
+  ['https://example.com:80/', { port: 80, origin: 'https://example.com:80' }],
   ['https://example.com:1024/', { port: 1_024 }],
-  ['https://example.com./', { host: 'example.com' }],
+  ['https://example.com./', { host: 'example.com', origin: 'https://example.com' }],
   ['https://bücher.example/', { host: 'xn--bcher-kva.example' }],
   ['https://ｅｘａｍｐｌｅ.com/', { host: 'example.com' }],
   ['https://8.8.8.8/', { host: '8.8.8.8' }],
-  ['https://[2a00:1450::1]:8443/', { host: '2a00:1450::1', port: 8_443 }],
+  [
+    'https://[2a00:1450::1]:8443/',
+    { host: '2a00:1450::1', port: 8_443, origin: 'https://[2a00:1450::1]:8443' },
+  ],
 ])('%s is taken, and read as what asks for it would', (text, expected) => {
   expect(readDestination(text, nothingInside)).toMatchObject(expected);
 });

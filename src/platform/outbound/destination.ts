@@ -16,6 +16,8 @@ export type Destination = {
   /** As it is asked for, however it was spelled. */
   url: string;
   isTls: boolean;
+  /** Scheme, host and port, as `host` is written. */
+  origin: string;
   /** In lower case, as A-labels, without a final dot; or an address without brackets. */
   host: string;
   port: number;
@@ -67,7 +69,8 @@ export function readDestination(text: string, allowed: AllowedHosts): Destinatio
   const port = url.port === '' ? (isTls ? 443 : 80) : Number(url.port);
   if (port < systemPorts && !webPorts.includes(port))
     return { problem: `must have port ${webPorts.join(', ')}, or one from ${systemPorts} on` };
-  return { url: url.href, isTls, host, port, path: `${url.pathname}${url.search}` };
+  const origin = `${url.protocol}//${isIP(host) === 6 ? `[${host}]` : host}${url.port === '' ? '' : `:${url.port}`}`;
+  return { url: url.href, isTls, origin, host, port, path: `${url.pathname}${url.search}` };
 }
 
 function hostOf({ hostname }: URL): string | null {

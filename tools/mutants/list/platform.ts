@@ -294,7 +294,7 @@ export const platform: readonly Mutant[] = [
   },
   {
     file: 'src/platform/outbound/allowed-hosts.ts',
-    from: '      if (isMetadataAddress(address)) return false;\n',
+    from: '    if (isMetadataAddress(address)) return false;\n',
     to: '',
     tests: ['src/platform/outbound/destination.test.ts'],
     named: 'may be called at',
