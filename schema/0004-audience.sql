@@ -164,33 +164,46 @@ create table contact_changes (
 );
 call wall_off('contact_changes');
 
--- What must not be sent to addresses. What the owner of an address has said is kept with the address, so that it holds
--- whoever has the address next.
+-- What must not be sent to addresses, a record for each reason. What the owner of an address has said is kept with the
+-- address, so that it holds whoever has the address next.
 create table suppressions (
   organization_id uuid not null,
+  id uuid not null,
   channel text not null check (channel in ('email', 'sms', 'push', 'chatapp')),
   -- HMAC-SHA-256 of the normalised address: it outlives the erasure of the address itself.
   address_hash bytea not null check (octet_length(address_hash) = 32),
-  -- What is not sent: everything on the channel, or campaigns alone, which only the owner of an address can ask for.
-  scope text not null default 'channel' check (scope in ('channel', 'marketing')),
-  -- The address as a person reads it; null once it was erased.
-  address text,
   reason text not null
-    check (reason in ('hard_bounce', 'soft_bounces', 'complaint', 'unsubscribe', 'operator', 'unreachable')),
-  -- When its owner has last said that they want nothing; null if they have not.
+    check (reason in ('hard_bounce', 'soft_bounces', 'complaint', 'unsubscribe', 'manual', 'operator', 'unreachable')),
+  -- What is not sent: everything on the channel, or campaigns alone.
+  scope text not null default 'all' check (scope in ('all', 'marketing')),
+  -- The address as it is compared, which a person can read; null once it was erased.
+  address text collate "C",
+  note text check (length(note) <= 255),
+  -- Where it came from: of a message or an API key with its id, and of nothing that says who a person is.
+  source_type text not null
+    check (source_type in ('message', 'reply', 'consent', 'device', 'api_key', 'operator', 'import')),
+  source_id uuid check (source_id is null or source_type in ('message', 'api_key')),
+  -- When its owner has last said that they want nothing.
   opted_out_at timestamptz,
   created_at timestamptz not null,
-  constraint suppressions_marketing_check
-    check (scope = 'channel' or reason = 'unsubscribe'),
-  constraint suppressions_opted_out_check check (reason <> 'unsubscribe' or opted_out_at is not null)
+  -- From when on it holds no more; null if it stays.
+  expires_at timestamptz,
+  primary key (organization_id, id),
+  constraint suppressions_marketing_check check (scope = 'all' or reason in ('unsubscribe', 'manual')),
+  constraint suppressions_opted_out_check check ((reason = 'unsubscribe') = (opted_out_at is not null)),
+  -- What a person has said, a provider or the operator does not end by itself.
+  constraint suppressions_expiry_check check (expires_at is null or reason = 'manual')
 );
--- For the operator, who reads them newest first.
-create index suppressions_newest on suppressions (organization_id, channel, created_at desc, address_hash);
--- After that index, so that an address is looked up by its key while the table is empty, too (see create_partition).
-alter table suppressions add primary key (organization_id, channel, address_hash, scope);
+-- For lists by channel, reason or both.
+create index suppressions_reason on suppressions (organization_id, channel, reason, id);
+create index suppressions_address on suppressions (organization_id, address) where address is not null;
+create index suppressions_expired on suppressions (expires_at) where expires_at is not null;
 -- For finding out cheaply that an organization has none, before a file of contacts is compared with them.
 create index suppressions_opt_outs on suppressions (organization_id)
   where opted_out_at is not null;
+-- After the others, so that an address is looked up by its key while the table is empty, too (see create_partition).
+alter table suppressions add constraint suppressions_key
+  unique (organization_id, channel, address_hash, reason, scope);
 call wall_off('suppressions');
 
 -- That an organization has set a consent back to subscribed, by its API key: the last time for each address.

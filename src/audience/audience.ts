@@ -72,6 +72,8 @@ export {
   type SetKind,
   type Suppression,
   type SuppressionReason,
+  type SuppressionScope,
+  type SuppressionSource,
   isPhoneNumber,
 } from './schema.ts';
 export {
@@ -92,18 +94,28 @@ export {
   updateSet,
 } from './set-store.ts';
 export { deleteSetWithin } from './sets.ts';
-export { listSuppressions, type ListedSuppression } from './suppression-store.ts';
+export { addressedChannels, normaliseAddress, nounOfAddress } from './suppressed-address.ts';
+export { suppressionPreparations } from './suppression-body.ts';
+export { describeSuppressions } from './suppression-schema.ts';
+export {
+  deleteExpiredSuppressions,
+  holdsAt,
+  type StoredSuppression,
+  type SuppressionKind,
+} from './suppression-store.ts';
 export {
   addSuppressions,
   findOptOuts,
   findSuppressed,
   eraseSuppressedAddresses,
   liftUnreachable,
+  listSuppressions,
   readGrant,
   hasOptedOutOfChannel,
-  readSuppression,
-  removeSuppression,
+  readSuppressions,
+  removeSuppressions,
   type SuppressedAddress,
+  type SuppressingTools,
   type SuppressionTools,
   takeBackOptOut,
   toErasedKey,

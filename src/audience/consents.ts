@@ -7,7 +7,7 @@ import type { Secrets } from '../platform/secrets.ts';
 import { addressColumns, type AddressedChannel } from './contact-fields.ts';
 import * as store from './contact-store.ts';
 import type { ContactValues } from './contact-values.ts';
-import type { SuppressionScope } from './schema.ts';
+import type { SuppressionScope, SuppressionSource } from './schema.ts';
 import { deleteMembers } from './set-store.ts';
 import {
   addSuppressions,
@@ -55,7 +55,7 @@ export type ConsentOutcome = 'changed' | 'unchanged' | 'not_found';
 const scopesOfConsent: Readonly<Record<Channel, SuppressionScope>> = {
   email: 'marketing',
   sms: 'marketing',
-  push: 'channel',
+  push: 'all',
   chatapp: 'marketing',
 };
 
@@ -106,7 +106,7 @@ export function listAddresses(
  */
 export async function settleConsents(
   transaction: Transaction,
-  tools: Pick<OptOutTools, 'clock' | 'secrets'>,
+  tools: OptOutTools,
   organizationId: string,
   contacts: readonly (Identity & { unsubscribed_channels: readonly Channel[] })[],
 ): Promise<Channel[][]> {
@@ -158,7 +158,7 @@ export async function showConsents<Row extends Identity & { unsubscribed_channel
 /** As a contact that is unsubscribed has them. */
 async function writeOptOuts(
   transaction: Transaction,
-  tools: Pick<OptOutTools, 'clock' | 'secrets'>,
+  tools: OptOutTools,
   addresses: readonly AddressOnChannel[],
 ): Promise<void> {
   for (const channel of channels) {
@@ -180,16 +180,18 @@ async function writeOptOuts(
 
 /**
  * The owner of an address wants no more of what is in the scope: whoever has the address now or later is unsubscribed. The
- * address may be what an erasure has left of it, under which no contact is found.
+ * address may be what an erasure has left of it, under which no contact is found. `at` is when that was said, `source`
+ * where.
  */
 export async function optOut(
   transaction: Transaction,
   tools: OptOutTools,
   channel: AddressedChannel,
   address: SuppressedAddress,
-  { scope, at = now(tools.clock) }: { scope: SuppressionScope; at?: Date },
+  { scope, source, at = now(tools.clock) }: { scope: SuppressionScope; source: SuppressionSource; at?: Date },
 ): Promise<ConsentOutcome> {
-  await addSuppressions(transaction, tools, channel, [{ ...address, reason: 'unsubscribe', scope }], at);
+  const optedOut = { ...address, reason: 'unsubscribe' as const, scope, source };
+  await addSuppressions(transaction, tools, channel, [optedOut], at);
   const holder = await lockHolder(transaction, channel, address);
   return holder === null
     ? 'not_found'
@@ -200,7 +202,7 @@ export async function optOut(
 }
 
 /** What holds where a provider refuses what it was given at `sentAt`, or just now, since the owner had opted out by then. */
-export type HeardOptOut = { scope: SuppressionScope; sentAt: Date | null };
+export type HeardOptOut = { scope: SuppressionScope; sentAt: Date | null; messageId: string };
 
 /**
  * A provider says that the owner of an address had opted out before a message was handed off. What the owner, or the
@@ -211,11 +213,16 @@ export async function hearOptOut(
   tools: OptOutTools,
   channel: AddressedChannel,
   address: SuppressedAddress,
-  { scope, sentAt }: HeardOptOut,
+  { scope, sentAt, messageId }: HeardOptOut,
 ): Promise<ConsentOutcome> {
   if (sentAt !== null && (await hasOptedInSince(transaction, tools, channel, address, sentAt)))
     return 'unchanged';
-  return optOut(transaction, tools, channel, address, { scope, ...(sentAt !== null && { at: sentAt }) });
+  const source = { type: 'message' as const, id: messageId };
+  return optOut(transaction, tools, channel, address, {
+    scope,
+    source,
+    ...(sentAt !== null && { at: sentAt }),
+  });
 }
 
 /** Whether the last that was said for an address is that its owner wants messages again, and not before then. */

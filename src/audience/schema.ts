@@ -6,26 +6,55 @@ import type { TextFormat } from '../platform/http/validation.ts';
 import { contactFields, type ContactFormat, mapContactFields } from './contact-fields.ts';
 
 /** Why an address must not be written to any more. */
-export type SuppressionReason =
-  | 'hard_bounce'
-  | 'soft_bounces'
-  | 'complaint'
-  | 'unsubscribe'
-  | 'operator'
+export const suppressionReasons = [
+  'hard_bounce',
+  'soft_bounces',
+  'complaint',
+  'unsubscribe',
+  /** The organization has said so, by a request. */
+  'manual',
+  'operator',
   /** The medium does not reach it. That may end, and does so at the first sign of it. */
-  | 'unreachable';
+  'unreachable',
+] as const;
+
+export type SuppressionReason = (typeof suppressionReasons)[number];
 
 /** What a suppression keeps from an address: everything on its channel, or campaigns alone. */
-export type SuppressionScope = 'channel' | 'marketing';
+export const suppressionScopes = ['all', 'marketing'] as const;
+
+export type SuppressionScope = (typeof suppressionScopes)[number];
+
+/** Where a suppression came from. None says who a person is: it outlives what is known of them. */
+export const suppressionSources = [
+  /** What became of a message, or was said by a link in it. */
+  'message',
+  /** A keyword that somebody texted. */
+  'reply',
+  /** The consent of a contact. */
+  'consent',
+  'device',
+  'api_key',
+  'operator',
+  'import',
+] as const;
+
+/** The id is that of the message or of the API key, if it is known which. */
+export type SuppressionSource = { type: (typeof suppressionSources)[number]; id: string | null };
 
 export type Suppression = {
-  /** Null once it was erased. */
-  address: string | null;
+  id: string;
   reason: SuppressionReason;
   scope: SuppressionScope;
-  createdAt: Date;
-  /** Since when its owner wants nothing, which may stand beside another reason. */
+  /** As it is compared; null once it was erased. */
+  address: string | null;
+  note: string | null;
+  source: SuppressionSource;
+  /** When its owner has last said that they want nothing; null for every reason but `unsubscribe`. */
   optedOutAt: Date | null;
+  createdAt: Date;
+  /** Null if it stays. */
+  expiresAt: Date | null;
 };
 
 /** With its plus. ITU-T E.164 §6.2.1: fifteen digits at most, of which the first is not 0. */

@@ -1,73 +1,136 @@
 import { type Channel, channels } from '../channels/channel.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
-import { toPredicate } from '../platform/postgres/predicate.ts';
-import type { Suppression, SuppressionReason, SuppressionScope } from './schema.ts';
-
-const upsertSuppressions = statement(
-  'audience_upsert_suppressions',
-  `insert into suppressions as s
-     (organization_id, channel, address_hash, address, reason, scope, opted_out_at, created_at)
-   select distinct on (organization_id, address_hash, scope)
-     organization_id, $1, decode(address_hash, 'hex'), address, reason, scope,
-     case when reason = 'unsubscribe' then $7::timestamptz end, $7
-   from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[])
-     as suppression (organization_id, address_hash, address, reason, scope)
-   order by organization_id, address_hash, scope
-   on conflict (organization_id, channel, address_hash, scope) do update
-   set
-     reason = case when excluded.reason = 'unsubscribe' then s.reason else excluded.reason end,
-     created_at = case when excluded.reason = 'unsubscribe' then s.created_at else excluded.created_at end,
-     opted_out_at = greatest(s.opted_out_at, excluded.opted_out_at)
-   where excluded.opted_out_at > coalesce(s.opted_out_at, '-infinity')
-     or (s.reason = 'unsubscribe' and excluded.reason <> 'unsubscribe')
-     or (s.reason = 'unreachable' and excluded.reason not in ('unsubscribe', 'unreachable'))`,
-);
-
-export type SuppressionRow = {
-  organizationId: string;
-  addressHash: Buffer;
-  address: string | null;
-  reason: SuppressionReason;
-  scope: SuppressionScope;
-};
+import { deleteOldRows } from '../platform/postgres/old-rows.ts';
+import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
+import type { Suppression, SuppressionReason, SuppressionScope, SuppressionSource } from './schema.ts';
 
 /**
- * What is suppressed already keeps its first reason; only that its owner wants nothing is kept beside any other, since
- * they may take it back, and the other stays. Of what the owner has said the last time counts, so that a word in between
- * that is heard of late takes nothing back. That it cannot be reached gives way to every other reason, since it ends by
- * itself. Sorted, so that two transactions cannot deadlock.
+ * Suppressions of addresses, a record for each reason. Whoever writes or locks several of them does so in the order of
+ * their keys (organization, channel, hash, reason, scope), so that two transactions cannot deadlock.
+ */
+
+/** What records are made and ended by: each returns what it has written, so that it can be told of. */
+export type StoredSuppression = Suppression & {
+  organizationId: string;
+  channel: Channel;
+  /** Of the normalised address. */
+  addressHash: Buffer;
+};
+
+export type SuppressionColumns = {
+  organization_id: string;
+  id: string;
+  channel: Channel;
+  address_hash: Buffer;
+  reason: SuppressionReason;
+  scope: SuppressionScope;
+  address: string | null;
+  note: string | null;
+  source_type: SuppressionSource['type'];
+  source_id: string | null;
+  opted_out_at: Date | null;
+  created_at: Date;
+  expires_at: Date | null;
+};
+
+/** SQL: of the suppression `s`. */
+export const columns = `s.organization_id, s.id, s.channel, s.address_hash, s.reason, s.scope, s.address, s.note,
+     s.source_type, s.source_id, s.opted_out_at, s.created_at, s.expires_at`;
+
+export function toSuppression(row: SuppressionColumns): StoredSuppression {
+  return {
+    organizationId: row.organization_id,
+    id: row.id,
+    channel: row.channel,
+    addressHash: row.address_hash,
+    reason: row.reason,
+    scope: row.scope,
+    address: row.address,
+    note: row.note,
+    source: { type: row.source_type, id: row.source_id },
+    optedOutAt: row.opted_out_at,
+    createdAt: row.created_at,
+    expiresAt: row.expires_at,
+  };
+}
+
+/** SQL: the suppression `s` still holds at an instant. */
+export function holdsAt(instant: string): Predicate {
+  return toPredicate(`s.expires_at is null or s.expires_at > ${instant}`);
+}
+
+const upsertSuppressions = statement<SuppressionColumns>(
+  'audience_upsert_suppressions',
+  `insert into suppressions as s
+     (organization_id, id, channel, address_hash, reason, scope, address, note, source_type, source_id, opted_out_at,
+      created_at, expires_at)
+   select distinct on (organization_id, channel, address_hash, reason, scope)
+     organization_id, id, channel, decode(address_hash, 'hex'), reason, scope, address, note, source_type, source_id,
+     opted_out_at, $13, expires_at
+   from unnest($1::uuid[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
+     $9::text[], $10::uuid[], $11::timestamptz[], $12::timestamptz[]) with ordinality
+     as suppression (organization_id, id, channel, address_hash, reason, scope, address, note, source_type, source_id,
+       opted_out_at, expires_at, position)
+   order by organization_id, channel, address_hash, reason, scope, opted_out_at desc, position
+   on conflict (organization_id, channel, address_hash, reason, scope) do update
+   set opted_out_at = excluded.opted_out_at
+   where excluded.opted_out_at > s.opted_out_at or s.reason = 'manual'
+   returning ${columns}`,
+);
+
+export type SuppressionRow = Omit<StoredSuppression, 'createdAt'>;
+
+/**
+ * A record that is there for the same reason stays as it is. Of what the owner of an address has said the last time
+ * counts, so that a word in between that is heard of late takes nothing back. Returns those that were made, opt-outs that
+ * were said again, and `manual` ones that were there: an update that changes nothing is the only statement which is sure to
+ * find these.
  */
 export async function insertSuppressions(
   connection: Connection,
-  channel: string,
   suppressions: readonly SuppressionRow[],
   createdAt: Date,
-): Promise<void> {
-  await connection.rows(upsertSuppressions, [
-    channel,
+): Promise<StoredSuppression[]> {
+  const rows = await connection.rows(upsertSuppressions, [
     suppressions.map(({ organizationId }) => organizationId),
+    suppressions.map(({ id }) => id),
+    suppressions.map(({ channel }) => channel),
     suppressions.map(({ addressHash }) => addressHash.toString('hex')),
-    suppressions.map(({ address }) => address),
     suppressions.map(({ reason }) => reason),
     suppressions.map(({ scope }) => scope),
+    suppressions.map(({ address }) => address),
+    suppressions.map(({ note }) => note),
+    suppressions.map(({ source }) => source.type),
+    suppressions.map(({ source }) => source.id),
+    suppressions.map(({ optedOutAt }) => optedOutAt),
+    suppressions.map(({ expiresAt }) => expiresAt),
     createdAt,
   ]);
+  return rows.map(toSuppression);
 }
 
 /**
  * What an address is suppressed for: by its owner from campaigns alone (`unsubscribed`) or from everything (`opted_out`);
- * since the medium does not reach it; or for any other reason, whatever its owner says.
+ * by the organization from campaigns alone; since the medium does not reach it; or for any other reason, whatever its
+ * owner says.
  */
 export type SuppressionKind = (typeof kindsByStrength)[number];
 
-const kindsByStrength = ['unsubscribed', 'unreachable', 'opted_out', 'suppressed'] as const;
+const kindsByStrength = [
+  'suppressed_marketing',
+  'unsubscribed',
+  'unreachable',
+  'opted_out',
+  'suppressed',
+] as const;
 
 const selectSuppressed = statement<{ position: number; kind: SuppressionKind }>(
   'audience_select_suppressed',
   `select wanted.position,
      case
-       when s.scope = 'marketing' then 'unsubscribed'
-       when s.reason = 'unsubscribe' or (s.reason = 'unreachable' and s.opted_out_at is not null) then 'opted_out'
+       when s.reason = 'unsubscribe' and s.scope = 'marketing' then 'unsubscribed'
+       when s.scope = 'marketing' then 'suppressed_marketing'
+       when s.reason = 'unsubscribe' then 'opted_out'
        when s.reason = 'unreachable' then 'unreachable'
        else 'suppressed'
      end as kind
@@ -75,22 +138,20 @@ const selectSuppressed = statement<{ position: number; kind: SuppressionKind }>(
    join suppressions s
      on s.organization_id = wanted.organization_id
      and s.channel = $1
-     and s.address_hash = decode(wanted.address_hash, 'hex')`,
+     and s.address_hash = decode(wanted.address_hash, 'hex')
+     and ${holdsAt('$4')}`,
 );
 
 type HashedAddress = { organizationId: string; addressHash: Buffer };
 
-/** The indexes of those that are suppressed, each with the strongest of its kinds. */
+/** The indexes of those that are suppressed at an instant, each with the strongest of its kinds. */
 export async function findSuppressed(
   connection: Connection,
   channel: string,
   wanted: readonly HashedAddress[],
+  at: Date,
 ): Promise<Map<number, SuppressionKind>> {
-  const rows = await connection.rows(selectSuppressed, [
-    channel,
-    wanted.map(({ organizationId }) => organizationId),
-    wanted.map(({ addressHash }) => addressHash.toString('hex')),
-  ]);
+  const rows = await connection.rows(selectSuppressed, [channel, ...addressColumns(wanted), at]);
   const found = new Map<number, SuppressionKind>();
   for (const { position, kind } of rows) {
     const other = found.get(position - 1);
@@ -98,6 +159,13 @@ export async function findSuppressed(
       found.set(position - 1, kind);
   }
   return found;
+}
+
+function addressColumns(addresses: readonly HashedAddress[]): unknown[] {
+  return [
+    addresses.map(({ organizationId }) => organizationId),
+    addresses.map(({ addressHash }) => addressHash.toString('hex')),
+  ];
 }
 
 /** SQL: the suppression `s` is a word of the owner of its address. */
@@ -119,7 +187,7 @@ const selectOptOuts = statement<{ position: number }>(
    ) found`,
 );
 
-/** The indexes of those whose owners have opted out, whatever its scope. Each is looked up by the primary key. */
+/** The indexes of those whose owners have opted out, whatever its scope. Each is looked up by suppressions_key. */
 export async function findOptOuts(
   connection: Connection,
   wanted: readonly SuppressionKey[],
@@ -150,104 +218,136 @@ export async function hasOptOuts(connection: Connection, organizationId: string)
   return rows.length > 0;
 }
 
-const deleteAllUnreachable = statement(
+const deleteAllUnreachable = statement<SuppressionColumns>(
   'audience_delete_unreachable',
   `with lifted as (
-     select s.organization_id, s.address_hash
+     select s.organization_id, s.id
      from unnest($2::uuid[], $3::text[]) as wanted (organization_id, address_hash)
      join suppressions s
        on s.organization_id = wanted.organization_id
        and s.channel = $1
        and s.address_hash = decode(wanted.address_hash, 'hex')
-     where s.reason = 'unreachable'
+       and s.reason = 'unreachable'
      order by s.organization_id, s.address_hash
      for update of s
-   ), kept as (
-     update suppressions s
-     set reason = 'unsubscribe', created_at = s.opted_out_at
-     from lifted
-     where s.organization_id = lifted.organization_id and s.channel = $1
-       and s.address_hash = lifted.address_hash and s.scope = 'channel' and s.opted_out_at is not null
    )
    delete from suppressions s
    using lifted
-   where s.organization_id = lifted.organization_id and s.channel = $1
-     and s.address_hash = lifted.address_hash and s.scope = 'channel' and s.opted_out_at is null`,
+   where s.organization_id = lifted.organization_id and s.id = lifted.id
+   returning ${columns}`,
 );
 
-/** All but what their owners have said beside it. Locks nothing where nothing is found, in the order of the keys else. */
+/** Locks nothing where nothing is found. */
 export async function deleteUnreachable(
   connection: Connection,
   channel: string,
   wanted: readonly HashedAddress[],
-): Promise<void> {
-  await connection.rows(deleteAllUnreachable, [
-    channel,
-    wanted.map(({ organizationId }) => organizationId),
-    wanted.map(({ addressHash }) => addressHash.toString('hex')),
-  ]);
+): Promise<StoredSuppression[]> {
+  const rows = await connection.rows(deleteAllUnreachable, [channel, ...addressColumns(wanted)]);
+  return rows.map(toSuppression);
 }
 
 export type SuppressionKey = { organizationId: string; channel: Channel; addressHash: Buffer };
 
-/** All but what its owner has said. False if there was nothing. */
-export async function deleteSuppression(connection: Connection, key: SuppressionKey): Promise<boolean> {
+/** All of an address but what its owner has said. */
+export async function deleteSuppressions(
+  connection: Connection,
+  key: SuppressionKey,
+): Promise<StoredSuppression[]> {
   const rows = await connection.rows(
-    unpreparedStatement(
-      `with kept as (
-         update suppressions
-         set reason = 'unsubscribe', created_at = opted_out_at
-         where organization_id = $1 and channel = $2 and address_hash = $3 and scope = 'channel'
-           and reason <> 'unsubscribe' and opted_out_at is not null
-         returning organization_id
-       ), gone as (
-         delete from suppressions
-         where organization_id = $1 and channel = $2 and address_hash = $3 and scope = 'channel'
-           and opted_out_at is null
-         returning organization_id
+    unpreparedStatement<SuppressionColumns>(
+      `with found as (
+         select s.id
+         from suppressions s
+         where s.organization_id = $1 and s.channel = $2 and s.address_hash = $3 and s.reason <> 'unsubscribe'
+         order by s.reason, s.scope
+         for update
        )
-       select organization_id from kept
-       union all
-       select organization_id from gone`,
+       delete from suppressions s
+       using found
+       where s.organization_id = $1 and s.id = found.id
+       returning ${columns}`,
     ),
     [key.organizationId, key.channel, key.addressHash],
   );
-  return rows.length === 1;
+  return rows.map(toSuppression);
 }
 
-/**
- * What its owner has said until then, of one scope or, if that is null, of any; and nothing else. Returns whether there
- * was anything.
- */
-export async function deleteOptOut(
+/** What its owner has said until then, of one scope or, if that is null, of any; and nothing else. */
+export async function deleteOptOuts(
   connection: Connection,
   key: SuppressionKey,
   { scope, saidUntil }: { scope: SuppressionScope | null; saidUntil: Date | null },
-): Promise<boolean> {
+): Promise<StoredSuppression[]> {
   const rows = await connection.rows(
-    unpreparedStatement(
-      `with kept as (
-         update suppressions
-         set opted_out_at = null
-         where organization_id = $1 and channel = $2 and address_hash = $3
-           and ($4::text is null or scope = $4)
-           and reason <> 'unsubscribe'
-           and opted_out_at is not null and ($5::timestamptz is null or opted_out_at <= $5)
-         returning organization_id
-       ), gone as (
-         delete from suppressions
-         where organization_id = $1 and channel = $2 and address_hash = $3
-           and ($4::text is null or scope = $4)
-           and reason = 'unsubscribe' and ($5::timestamptz is null or opted_out_at <= $5)
-         returning organization_id
+    unpreparedStatement<SuppressionColumns>(
+      `with found as (
+         select s.id
+         from suppressions s
+         where s.organization_id = $1 and s.channel = $2 and s.address_hash = $3 and s.reason = 'unsubscribe'
+           and ($4::text is null or s.scope = $4)
+           and ($5::timestamptz is null or s.opted_out_at <= $5)
+         order by s.scope
+         for update
        )
-       select organization_id from kept
-       union all
-       select organization_id from gone`,
+       delete from suppressions s
+       using found
+       where s.organization_id = $1 and s.id = found.id
+       returning ${columns}`,
     ),
     [key.organizationId, key.channel, key.addressHash, scope, saidUntil],
   );
-  return rows.length > 0;
+  return rows.map(toSuppression);
+}
+
+/** Those of these ids that hold, locked. */
+export async function lockSuppressions(
+  connection: Connection,
+  { organizationId, ids, at }: { organizationId: string; ids: readonly string[]; at: Date },
+): Promise<StoredSuppression[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<SuppressionColumns>(
+      `select ${columns}
+       from suppressions s
+       where s.organization_id = $1 and s.id = any ($2::uuid[]) and ${holdsAt('$3')}
+       order by s.channel, s.address_hash, s.reason, s.scope
+       for update`,
+    ),
+    [organizationId, ids, at],
+  );
+  return rows.map(toSuppression);
+}
+
+/** To be locked before. */
+export async function deleteSuppressionsByIds(
+  connection: Connection,
+  organizationId: string,
+  ids: readonly string[],
+): Promise<StoredSuppression[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<SuppressionColumns>(
+      `delete from suppressions s
+       where s.organization_id = $1 and s.id = any ($2::uuid[])
+       returning ${columns}`,
+    ),
+    [organizationId, ids],
+  );
+  return rows.map(toSuppression);
+}
+
+export async function findSuppressionById(
+  connection: Connection,
+  { organizationId, id, at }: { organizationId: string; id: string; at: Date },
+): Promise<StoredSuppression | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<SuppressionColumns>(
+      `select ${columns}
+       from suppressions s
+       where s.organization_id = $1 and s.id = $2 and ${holdsAt('$3')}`,
+    ),
+    [organizationId, id, at],
+  );
+  return row === undefined ? null : toSuppression(row);
 }
 
 /** `apiKeyId` is null where no request said so. */
@@ -285,94 +385,106 @@ export async function findGrant(connection: Connection, key: SuppressionKey): Pr
   return row === undefined ? null : { apiKeyId: row.api_key_id, grantedAt: row.granted_at };
 }
 
-/** Of what is suppressed on the whole channel, and else of what its owner wants no campaigns by. */
-export async function findSuppression(
-  connection: Connection,
-  key: SuppressionKey,
-): Promise<Suppression | null> {
-  const [row] = await connection.rows(
-    unpreparedStatement<SuppressionColumns>(
-      `select address, reason, scope, created_at, opted_out_at
-       from suppressions
-       where organization_id = $1 and channel = $2 and address_hash = $3
-       order by scope
-       limit 1`,
-    ),
-    [key.organizationId, key.channel, key.addressHash],
-  );
-  return row === undefined ? null : toSuppression(row);
-}
-
-type SuppressionColumns = {
-  address: string | null;
-  reason: SuppressionReason;
-  scope: SuppressionScope;
-  created_at: Date;
-  opted_out_at: Date | null;
-};
-
-function toSuppression(row: SuppressionColumns): Suppression {
-  const { address, reason, scope, created_at: createdAt, opted_out_at: optedOutAt } = row;
-  return { address, reason, scope, createdAt, optedOutAt };
-}
-
-export type ListedSuppression = Suppression & { channel: Channel; addressHash: Buffer; position: string };
-
 /**
- * Newest first, those after `after`; read off suppressions_newest. An address that has two reasons is listed once, by
- * when the first of them came.
+ * All that hold of these addresses. Those of one address that keep the most from it come first: everything before
+ * campaigns, what stays before what ends by itself or by its owner's word, and of those the oldest.
  */
-export async function listSuppressions(
+export async function findSuppressions(
   connection: Connection,
-  wanted: { organizationId: string; channel: Channel; after: ListedSuppression | null; limit: number },
-): Promise<ListedSuppression[]> {
-  const { organizationId, channel, after, limit } = wanted;
+  keys: readonly SuppressionKey[],
+  at: Date,
+): Promise<StoredSuppression[]> {
   const rows = await connection.rows(
-    unpreparedStatement<SuppressionColumns & { address_hash: Buffer; position: string }>(
-      // The position keeps the microseconds that a Date has no room for.
-      `select address_hash, address, reason, scope, created_at, created_at::text as position, opted_out_at
-       from suppressions
-       where organization_id = $1 and channel = $2
-         and ($3::timestamptz is null
-           or created_at <= $3 and (created_at < $3 or (address_hash, scope) > (decode($4, 'hex'), $5)))
-       order by created_at desc, address_hash, scope
-       limit $6`,
+    unpreparedStatement<SuppressionColumns>(
+      `select ${columns}
+       from unnest($1::uuid[], $2::text[], $3::text[]) as wanted (organization_id, channel, address_hash)
+       join suppressions s
+         on s.organization_id = wanted.organization_id
+         and s.channel = wanted.channel
+         and s.address_hash = decode(wanted.address_hash, 'hex')
+         and ${holdsAt('$4')}
+       order by s.scope, s.reason = 'unsubscribe', s.reason = 'unreachable', s.id`,
     ),
-    [
-      organizationId,
-      channel,
-      after?.position ?? null,
-      after?.addressHash.toString('hex') ?? null,
-      after?.scope ?? null,
-      limit,
-    ],
+    [...keyColumns(keys), at],
   );
-  return rows.map((row) => ({
-    channel,
-    ...toSuppression(row),
-    addressHash: row.address_hash,
-    position: row.position,
-  }));
+  return rows.map(toSuppression);
 }
 
-/** On whatever channel. */
+/** The readable form on whatever channel, and what was noted with it. */
 export async function clearAddresses(
   connection: Connection,
   suppressions: readonly { organizationId: string; addressHash: Buffer }[],
 ): Promise<void> {
   await connection.rows(
     unpreparedStatement(
-      `update suppressions s
-       set address = null
-       from unnest($1::uuid[], $2::text[]) as erased (organization_id, address_hash)
-       where s.organization_id = erased.organization_id
-         and s.channel = any ($3)
-         and s.address_hash = decode(erased.address_hash, 'hex')`,
+      `with found as (
+         select s.organization_id, s.id
+         from unnest($1::uuid[], $2::text[]) as erased (organization_id, address_hash)
+         join suppressions s
+           on s.organization_id = erased.organization_id
+           and s.channel = any ($3)
+           and s.address_hash = decode(erased.address_hash, 'hex')
+         order by s.organization_id, s.channel, s.address_hash, s.reason, s.scope
+         for update of s
+       )
+       update suppressions s
+       set address = null, note = null
+       from found
+       where s.organization_id = found.organization_id and s.id = found.id`,
     ),
-    [
-      suppressions.map(({ organizationId }) => organizationId),
-      suppressions.map(({ addressHash }) => addressHash.toString('hex')),
-      channels,
-    ],
+    [...addressColumns(suppressions), channels],
   );
+}
+
+const deleteExpired = unpreparedStatement(
+  `with expired as (
+     select organization_id, id
+     from suppressions
+     where expires_at <= $1
+     limit $2
+     for update skip locked
+   )
+   delete from suppressions s
+   using expired
+   where s.organization_id = expired.organization_id and s.id = expired.id
+   returning ${columns}`,
+);
+
+/** By suppressions_expired. Competes with requests that renew or delete one, and skips those. */
+export async function deleteExpiredSuppressions(
+  connection: Connection,
+  at: Date,
+  rowsMax?: number,
+): Promise<void> {
+  await deleteOldRows(connection, deleteExpired, at, rowsMax);
+}
+
+/** Those of these addresses that hold no more, in whose place new ones can be made then. */
+export async function deleteExpiredOf(
+  connection: Connection,
+  keys: readonly SuppressionKey[],
+  at: Date,
+): Promise<StoredSuppression[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<SuppressionColumns>(
+      `with expired as (
+         select s.organization_id, s.id
+         from unnest($1::uuid[], $2::text[], $3::text[]) as wanted (organization_id, channel, address_hash)
+         join suppressions s
+           on s.organization_id = wanted.organization_id
+           and s.channel = wanted.channel
+           and s.address_hash = decode(wanted.address_hash, 'hex')
+           and s.reason = 'manual'
+           and s.expires_at <= $4
+         order by s.organization_id, s.channel, s.address_hash, s.scope
+         for update of s
+       )
+       delete from suppressions s
+       using expired
+       where s.organization_id = expired.organization_id and s.id = expired.id
+       returning ${columns}`,
+    ),
+    [...keyColumns(keys), at],
+  );
+  return rows.map(toSuppression);
 }

@@ -7,15 +7,16 @@ import { createSecrets } from '../platform/secrets.ts';
 import {
   addSuppressions,
   type AddressOnChannel,
+  type SuppressedAddress,
   findOptOuts,
   findSuppressed,
   eraseSuppressedAddresses,
   liftUnreachable,
   noteGrants,
   readGrant,
-  readSuppression,
-  removeSuppression,
-  type SuppressionTools,
+  readSuppressions,
+  removeSuppressions,
+  type SuppressingTools,
   takeBackOptOut,
 } from './suppressions.ts';
 import type { SuppressionReason } from './schema.ts';
@@ -24,8 +25,9 @@ let database: Database;
 const newId = createIds(systemClock);
 const [own, other] = [newId(), newId()];
 const atMs = Date.parse('2026-11-21T12:00:00.000Z');
-const tools: SuppressionTools = {
+const tools: SuppressingTools = {
   clock: { ...systemClock, nowMs: () => atMs },
+  newId,
   secrets: createSecrets('a secret of the tests, and of nothing else'),
 };
 
@@ -59,56 +61,72 @@ test('a suppression holds for one organization and one channel', async () => {
   expect(await findSuppressed(database, tools, 'sms', wanted)).toEqual(new Map());
 });
 
-test('what is suppressed keeps its first reason', async () => {
-  await suppress('first@example.com', 'complaint');
-  await suppress('first@example.com', 'hard_bounce');
-  expect(
-    await readSuppression(database, tools, 'email', { organizationId: own, address: 'first@example.com' }),
-  ).toEqual({
-    address: 'first@example.com',
-    reason: 'complaint',
-    scope: 'channel',
-    createdAt: new Date(atMs),
-    optedOutAt: null,
-  });
+const reasonsOf = async (address: SuppressedAddress, channel: 'email' | 'sms' = 'email') =>
+  (await readSuppressions(database, tools, channel, address)).map(({ reason }) => reason);
+
+test('a second suppression for the same reason changes nothing, and only the first is told as made', async () => {
+  const address = { organizationId: own, address: 'first@example.com' };
+  const complain = (source: string) =>
+    addSuppressions(database, tools, 'email', [
+      { ...address, reason: 'complaint', source: { type: 'message', id: source } },
+    ]);
+  const [message, another] = [newId(), newId()];
+  const made = await complain(message);
+  expect(made).toEqual([
+    {
+      organizationId: own,
+      id: expect.any(String) as string,
+      channel: 'email',
+      addressHash: expect.any(Buffer) as Buffer,
+      address: 'first@example.com',
+      reason: 'complaint',
+      scope: 'all',
+      note: null,
+      source: { type: 'message', id: message },
+      createdAt: new Date(atMs),
+      optedOutAt: null,
+      expiresAt: null,
+    },
+  ]);
+  expect(await complain(another)).toEqual([]);
+  expect(await readSuppressions(database, tools, 'email', address)).toEqual(made);
 });
 
-test.each<[string, SuppressionReason[], SuppressionReason, number, number | null, string]>([
-  ['a complaint, then a bounce', ['complaint', 'hard_bounce'], 'complaint', 1, null, 'suppressed'],
-  ['an opt-out, then the operator', ['unsubscribe', 'operator'], 'operator', 2, 1, 'suppressed'],
-  ['the operator, then an opt-out', ['operator', 'unsubscribe'], 'operator', 1, 2, 'suppressed'],
-  ['unreachable twice', ['unreachable', 'unreachable'], 'unreachable', 1, null, 'unreachable'],
-  ['unreachable, then an opt-out', ['unreachable', 'unsubscribe'], 'unreachable', 1, 2, 'opted_out'],
-  ['an opt-out, then unreachable', ['unsubscribe', 'unreachable'], 'unreachable', 2, 1, 'opted_out'],
-  ['unreachable, then a complaint', ['unreachable', 'complaint'], 'complaint', 2, null, 'suppressed'],
+test.each<[string, SuppressionReason[], SuppressionReason[], string]>([
+  ['a complaint, then a bounce', ['complaint', 'hard_bounce'], ['complaint', 'hard_bounce'], 'suppressed'],
+  ['an opt-out, then the operator', ['unsubscribe', 'operator'], ['operator', 'unsubscribe'], 'suppressed'],
+  ['the operator, then an opt-out', ['operator', 'unsubscribe'], ['operator', 'unsubscribe'], 'suppressed'],
+  ['unreachable twice', ['unreachable', 'unreachable'], ['unreachable'], 'unreachable'],
   [
-    'unreachable, an opt-out, then a complaint',
-    ['unreachable', 'unsubscribe', 'complaint'],
-    'complaint',
-    3,
-    2,
-    'suppressed',
+    'unreachable, then an opt-out',
+    ['unreachable', 'unsubscribe'],
+    ['unreachable', 'unsubscribe'],
+    'opted_out',
   ],
-])('what is known of %s has the time of each', async (name, reasons, reason, created, optedOut, kind) => {
+  [
+    'an opt-out, then unreachable',
+    ['unsubscribe', 'unreachable'],
+    ['unreachable', 'unsubscribe'],
+    'opted_out',
+  ],
+  ['unreachable, then a complaint', ['unreachable', 'complaint'], ['complaint', 'unreachable'], 'suppressed'],
+])('each reason of %s is kept, what stays before what ends by itself', async (name, given, kept, kind) => {
   const address = { organizationId: own, address: `${name.replaceAll(/[ ,]+/g, '-')}@example.com` };
-  const after = (seconds: number) => new Date(atMs + seconds * 1_000);
-  for (const [index, said] of reasons.entries())
-    await addSuppressions(database, tools, 'email', [{ ...address, reason: said }], after(index + 1));
-  expect(await readSuppression(database, tools, 'email', address)).toMatchObject({
-    reason,
-    createdAt: after(created),
-    optedOutAt: optedOut === null ? null : after(optedOut),
-  });
+  for (const reason of given) await suppress(address.address, reason);
+  expect(await reasonsOf(address)).toEqual(kept);
   expect(await findSuppressed(database, tools, 'email', [address])).toEqual(new Map([[0, kind]]));
 });
 
 test('an address that was reached is unreachable no more, and everything else that is known of it stays', async () => {
-  const cases: [SuppressionReason[], SuppressionReason | null][] = [
-    [['unreachable'], null],
-    [['unreachable', 'unsubscribe'], 'unsubscribe'],
-    [['complaint'], 'complaint'],
-    [['complaint', 'unsubscribe'], 'complaint'],
-    [['unsubscribe'], 'unsubscribe'],
+  const cases: [SuppressionReason[], SuppressionReason[]][] = [
+    [['unreachable'], []],
+    [['unreachable', 'unsubscribe'], ['unsubscribe']],
+    [['complaint'], ['complaint']],
+    [
+      ['complaint', 'unsubscribe'],
+      ['complaint', 'unsubscribe'],
+    ],
+    [['unsubscribe'], ['unsubscribe']],
   ];
   const addresses = cases.map(([reasons]) => ({
     organizationId: own,
@@ -124,10 +142,10 @@ test('an address that was reached is unreachable no more, and everything else th
   await liftUnreachable(database, tools, 'email', addresses);
   for (const [index, [, left]] of cases.entries()) {
     const address = addresses[index]!;
-    expect((await readSuppression(database, tools, 'email', address))?.reason ?? null).toBe(left);
-    expect((await readSuppression(database, tools, 'sms', address))?.reason).toBe('unreachable');
+    expect(await reasonsOf(address)).toEqual(left);
+    expect(await reasonsOf(address, 'sms')).toEqual(['unreachable']);
   }
-  expect((await readSuppression(database, tools, 'email', elsewhere))?.reason).toBe('unreachable');
+  expect(await reasonsOf(elsewhere)).toEqual(['unreachable']);
 });
 
 test('an opt-out is known beside another reason as well, and no other reason is one', async () => {
@@ -148,19 +166,20 @@ test('an opt-out is known beside another reason as well, and no other reason is 
 });
 
 test('of two records of an address the one that keeps the most from it counts, whichever came first', async () => {
-  for (const scopes of [['marketing', 'channel'] as const, ['channel', 'marketing'] as const]) {
+  for (const scopes of [['marketing', 'all'] as const, ['all', 'marketing'] as const]) {
     const address = { organizationId: own, address: `${scopes.join('-')}@example.com` };
     for (const scope of scopes)
       await addSuppressions(database, tools, 'email', [{ ...address, reason: 'unsubscribe', scope }]);
-    expect(await readSuppression(database, tools, 'email', address)).toMatchObject({ scope: 'channel' });
+    const [first] = await readSuppressions(database, tools, 'email', address);
+    expect(first).toMatchObject({ scope: 'all' });
     expect(await findSuppressed(database, tools, 'email', [address])).toEqual(new Map([[0, 'opted_out']]));
   }
 });
 
 describe('what the owner of an address says of it', () => {
   const address = { organizationId: own, address: 'owner@example.com' };
-  const reasonLeft = async () => (await readSuppression(database, tools, 'email', address))?.reason ?? null;
-  const lift = () => removeSuppression(database, tools, 'email', address);
+  const reasonLeft = async () => (await reasonsOf(address))[0] ?? null;
+  const lift = () => removeSuppressions(database, tools, 'email', address);
   const takeBack = () => takeBackOptOut(database, tools, 'email', address);
 
   test.each([
@@ -169,13 +188,7 @@ describe('what the owner of an address says of it', () => {
     ['before and after the operator', ['unsubscribe', 'operator', 'unsubscribe']],
   ] as const)('%s holds when he lifts his, and his when they take it back', async (_when, reasons) => {
     for (const reason of reasons) await suppress(address.address, reason);
-    expect(await readSuppression(database, tools, 'email', address)).toEqual({
-      address: 'owner@example.com',
-      reason: 'operator',
-      scope: 'channel',
-      createdAt: new Date(atMs),
-      optedOutAt: new Date(atMs),
-    });
+    expect(await reasonsOf(address)).toEqual(['operator', 'unsubscribe']);
     expect(await lift()).toBe(true);
     expect(await reasonLeft()).toBe('unsubscribe');
     await suppress(address.address, 'operator');
@@ -218,7 +231,8 @@ test.each<[string, SuppressionReason | null]>([
     for (const seconds of times)
       await addSuppressions(database, tools, 'email', [{ ...address, reason: 'unsubscribe' }], at(seconds));
     expect(await takeBackOptOut(database, tools, 'email', address, { saidUntil: at(2) })).toBe(false);
-    expect(await readSuppression(database, tools, 'email', address)).toMatchObject({ optedOutAt: at(3) });
+    const suppressions = await readSuppressions(database, tools, 'email', address);
+    expect(suppressions.at(-1)).toMatchObject({ optedOutAt: at(3) });
     expect(await takeBackOptOut(database, tools, 'email', address, { saidUntil: at(3) })).toBe(true);
     expect(await kindsLeft()).toBe(beside === null ? null : 'suppressed');
   }
@@ -234,7 +248,7 @@ test('removing says whether there was anything to remove, and touches no other o
   await suppress('gone@example.com');
   await suppress('gone@example.com', 'operator', other);
   const remove = () =>
-    removeSuppression(database, tools, 'email', { organizationId: own, address: 'gone@example.com' });
+    removeSuppressions(database, tools, 'email', { organizationId: own, address: 'gone@example.com' });
   expect([await remove(), await remove()]).toEqual([true, false]);
   expect(await ask(['gone@example.com'])).toEqual([false]);
   expect(await ask(['gone@example.com'], other)).toEqual([true]);

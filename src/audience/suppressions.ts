@@ -1,8 +1,12 @@
 import type { Channel } from '../channels/channel.ts';
 import { type Clock, now } from '../platform/clock.ts';
+import type { NewId } from '../platform/ids.ts';
 import type { Connection } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
-import type { Suppression, SuppressionReason, SuppressionScope } from './schema.ts';
+import { parseAddress } from '../channels/email/email.ts';
+import type { Page } from '../platform/http/pagination.ts';
+import { listSuppressions as listStored, type SuppressionFilter } from './suppression-listing-store.ts';
+import type { SuppressionReason, SuppressionScope, SuppressionSource } from './schema.ts';
 import * as store from './suppression-store.ts';
 
 /** What suppressions need. The hash identifies an address after the address itself was erased. */
@@ -11,25 +15,78 @@ export type SuppressionTools = { clock: Clock; secrets: Secrets };
 /** `address` is normalised: lower-case, domain as A-labels; or E.164; or what `toErasedKey` left of it. */
 export type SuppressedAddress = { organizationId: string; address: string };
 
+/** What it takes to make suppressions. */
+export type SuppressingTools = SuppressionTools & { newId: NewId };
+
+export type NewSuppression = SuppressedAddress & {
+  reason: SuppressionReason;
+  /** Everything if not given. */
+  scope?: SuppressionScope;
+  /** What the reason says if not given. */
+  source?: SuppressionSource;
+};
+
+/** Where suppressions come from for the most part. */
+const usualSources: Readonly<Record<SuppressionReason, SuppressionSource['type']>> = {
+  hard_bounce: 'message',
+  soft_bounces: 'message',
+  complaint: 'message',
+  unsubscribe: 'consent',
+  manual: 'api_key',
+  operator: 'operator',
+  unreachable: 'message',
+};
+
 /**
- * The reason `unsubscribe` is stored in addition to an existing suppression, and alone can have the scope of marketing;
- * `unreachable` gives way to all others.
+ * An address has a suppression for each reason: those that are there for the same one stay as they are. `saidAt` is when
+ * what its owner has said was said, for the reason `unsubscribe`. Returns those that were made.
  */
 export async function addSuppressions(
   connection: Connection,
-  tools: SuppressionTools,
+  tools: SuppressingTools,
   channel: Channel,
-  suppressions: readonly (SuppressedAddress & { reason: SuppressionReason; scope?: SuppressionScope })[],
-  at = now(tools.clock),
-): Promise<void> {
-  if (suppressions.length === 0) return;
+  suppressions: readonly NewSuppression[],
+  saidAt = now(tools.clock),
+): Promise<store.StoredSuppression[]> {
+  const rows = suppressions.map((suppression) => ({ ...suppression, channel, saidAt }));
+  const written = await writeSuppressions(connection, tools, rows);
+  return written.flatMap(({ suppression, isNew }) => (isNew ? [suppression] : []));
+}
+
+export type SuppressionToWrite = NewSuppression & {
+  channel: Channel;
+  /** Of what its owner has said; just now if not given. */
+  saidAt?: Date;
+  note?: string | null;
+  expiresAt?: Date | null;
+};
+
+/** In no order; of those that were there, the `manual` ones alone are returned for sure. */
+export async function writeSuppressions(
+  connection: Connection,
+  tools: SuppressingTools,
+  suppressions: readonly SuppressionToWrite[],
+): Promise<{ suppression: store.StoredSuppression; isNew: boolean }[]> {
+  if (suppressions.length === 0) return [];
+  const createdAt = now(tools.clock);
   const rows = suppressions.map((suppression) => ({
-    ...suppression,
-    scope: suppression.scope ?? 'channel',
-    address: isErasedKey(suppression.address) ? null : suppression.address,
+    organizationId: suppression.organizationId,
+    id: tools.newId(),
+    channel: suppression.channel,
     addressHash: hashAddress(tools.secrets, suppression),
+    reason: suppression.reason,
+    scope: suppression.scope ?? 'all',
+    address: isErasedKey(suppression.address) ? null : suppression.address,
+    note: suppression.note ?? null,
+    source: suppression.source ?? { type: usualSources[suppression.reason], id: null },
+    optedOutAt: suppression.reason === 'unsubscribe' ? (suppression.saidAt ?? createdAt) : null,
+    expiresAt: suppression.expiresAt ?? null,
   }));
-  await store.insertSuppressions(connection, channel, rows, at);
+  const ids = new Set(rows.map(({ id }) => id));
+  const manual = rows.filter(({ reason }) => reason === 'manual');
+  if (manual.length > 0) await store.deleteExpiredOf(connection, manual, createdAt);
+  const written = await store.insertSuppressions(connection, rows, createdAt);
+  return written.map((suppression) => ({ suppression, isNew: ids.has(suppression.id) }));
 }
 
 /** Those of the addresses, as indexes, that are suppressed, and how. */
@@ -39,7 +96,7 @@ export async function findSuppressed(
   channel: Channel,
   addresses: readonly SuppressedAddress[],
 ): Promise<Map<number, store.SuppressionKind>> {
-  return store.findSuppressed(connection, channel, hashAll(tools, addresses));
+  return store.findSuppressed(connection, channel, hashAll(tools, addresses), now(tools.clock));
 }
 
 /** These addresses were reached, or are to be tried again. What else suppresses them stays. */
@@ -58,13 +115,13 @@ function hashAll({ secrets }: SuppressionTools, addresses: readonly SuppressedAd
 }
 
 /** Removes everything but what its owner has said. Returns whether there was anything. */
-export async function removeSuppression(
+export async function removeSuppressions(
   connection: Connection,
   tools: SuppressionTools,
   channel: Channel,
   address: SuppressedAddress,
 ): Promise<boolean> {
-  return store.deleteSuppression(connection, keyOf(tools, channel, address));
+  return (await store.deleteSuppressions(connection, keyOf(tools, channel, address))).length > 0;
 }
 
 /** An address of a person on a channel. */
@@ -91,7 +148,8 @@ export async function takeBackOptOut(
   address: SuppressedAddress,
   { scope = null, saidUntil = null }: { scope?: SuppressionScope | null; saidUntil?: Date | null } = {},
 ): Promise<boolean> {
-  return store.deleteOptOut(connection, keyOf(tools, channel, address), { scope, saidUntil });
+  const deleted = await store.deleteOptOuts(connection, keyOf(tools, channel, address), { scope, saidUntil });
+  return deleted.length > 0;
 }
 
 /** Notes that a consent was given for these addresses: by a request with an API key, or by their owners or the operator. */
@@ -137,14 +195,34 @@ function keyOf(
   return { organizationId: address.organizationId, channel, addressHash: hashAddress(secrets, address) };
 }
 
-/** The one that keeps the most from the address: everything on the channel, or campaigns alone. */
-export async function readSuppression(
+export type SuppressionQuery = Omit<SuppressionFilter, 'search'> & { search?: string };
+
+/** Newest first; one more than the page holds. */
+export async function listSuppressions(
+  connection: Connection,
+  tools: SuppressionTools,
+  {
+    organizationId,
+    filter: { search, ...filter },
+    page,
+  }: { organizationId: string; filter: SuppressionQuery; page: Page },
+): Promise<store.StoredSuppression[]> {
+  const at = now(tools.clock);
+  if (search === undefined) return listStored(connection, { organizationId, filter, page, at });
+  const addresses = new Set([search, parseAddress(search)?.normalised ?? search]);
+  const hashes = [...addresses].map((address) => hashAddress(tools.secrets, { organizationId, address }));
+  const searching = { ...filter, search: { text: search, hashes } };
+  return listStored(connection, { organizationId, filter: searching, page, at });
+}
+
+/** All that suppress the address now. The first is the one that keeps the most from it. */
+export async function readSuppressions(
   connection: Connection,
   tools: SuppressionTools,
   channel: Channel,
   address: SuppressedAddress,
-): Promise<Suppression | null> {
-  return store.findSuppression(connection, keyOf(tools, channel, address));
+): Promise<store.StoredSuppression[]> {
+  return store.findSuppressions(connection, [keyOf(tools, channel, address)], now(tools.clock));
 }
 
 /** Whether the owner of the address wants nothing more on the channel, and not only no campaigns. */
@@ -154,8 +232,8 @@ export async function hasOptedOutOfChannel(
   channel: Channel,
   address: SuppressedAddress,
 ): Promise<boolean> {
-  const suppression = await readSuppression(connection, tools, channel, address);
-  return suppression?.scope === 'channel' && suppression.optedOutAt !== null;
+  const suppressions = await readSuppressions(connection, tools, channel, address);
+  return suppressions.some(({ reason, scope }) => reason === 'unsubscribe' && scope === 'all');
 }
 
 /** No address begins like that: a colon is not allowed in one. */
@@ -174,7 +252,7 @@ function isErasedKey(address: string): boolean {
 }
 
 /** The hashes of one organization reveal nothing about those of another. */
-function hashAddress(secrets: Secrets, { organizationId, address }: SuppressedAddress): Buffer {
+export function hashAddress(secrets: Secrets, { organizationId, address }: SuppressedAddress): Buffer {
   if (isErasedKey(address)) return Buffer.from(address.slice(erasedPrefix.length), 'hex');
   return secrets.keyedHash(`${organizationId} ${address}`, 'suppression');
 }

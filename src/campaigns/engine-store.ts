@@ -1,3 +1,4 @@
+import { holdsAt } from '../audience/audience.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { reachableDevices } from '../devices/devices.ts';
 import { keyOfContact, type NewMembers, type Reach } from '../messages/messages.ts';
@@ -311,19 +312,20 @@ type JudgedRow = {
   no_address: number;
 };
 
-/** The sets that a campaign is for, and its channel. */
+/** The sets that a campaign is for, and its channel; `at` is when that is asked. */
 export type Meant = {
   organizationId: string;
+  at: Date;
   channel: Pick<CampaignChannel, 'messages' | 'reach'>;
   sets: AudienceIds;
 };
 
 /**
- * The parameters `$1` to `$4` of `judgedCandidates`. The ids are parameters, so that the planner can estimate by them.
+ * The parameters `$1` to `$5` of `judgedCandidates`. The ids are parameters, so that the planner can estimate by them.
  */
-export function valuesOfMeant({ organizationId, channel, sets }: Meant): unknown[] {
+export function valuesOfMeant({ organizationId, channel, sets, at }: Meant): unknown[] {
   const { included, excluded } = includedAndExcluded(sets);
-  return [organizationId, channel.messages.name, included, excluded];
+  return [organizationId, channel.messages.name, included, excluded, at];
 }
 
 /**
@@ -353,9 +355,10 @@ export function judgedCandidates(
       from candidates
       join contacts c on c.organization_id = $1 and c.id = candidates.contact_id${place.join}
       left join (
-        select distinct address
-        from suppressions
-        where organization_id = $1 and channel = $2 and scope = 'channel' and address is not null
+        select distinct s.address
+        from suppressions s
+        where s.organization_id = $1 and s.channel = $2 and s.address is not null
+          and (s.scope = 'all' or s.reason = 'manual') and ${holdsAt('$5')}
       ) s on s.address = ${key}
       where not exists (
         select
@@ -421,13 +424,13 @@ export async function freezeFirstSlice(
 ): Promise<{ frozen: FrozenAudience; through: string } | null> {
   const [row] = await connection.rows(
     unpreparedStatement<JudgedRow & { through: string }>(
-      `with ${judgedCandidates(meant, { where: toPredicate('m.contact_id <= $6') })}, last as (
-         select id from judged where exclusion is null order by id offset $7::integer - 1 limit 1
+      `with ${judgedCandidates(meant, { where: toPredicate('m.contact_id <= $7') })}, last as (
+         select id from judged where exclusion is null order by id offset $8::integer - 1 limit 1
        ), looked_at as (
          select judged.*, last.id as through from judged join last on judged.id <= last.id
        ), frozen as (
          insert into campaign_slices (organization_id, campaign_id, number, contact_ids)
-         select $1, $5, 0, array_agg(id order by id) from looked_at where exclusion is null group by through
+         select $1, $6, 0, array_agg(id order by id) from looked_at where exclusion is null group by through
        )
        select ${countJudged}, through from looked_at group by through`,
     ),
@@ -447,13 +450,13 @@ export async function freezeAudience(
   const members = membersOf(meant.channel.reach);
   const [row] = await connection.rows(
     unpreparedStatement<JudgedRow>(
-      `with ${judgedCandidates(meant, { where: toPredicate('m.contact_id > $6') })}, counted as (
+      `with ${judgedCandidates(meant, { where: toPredicate('m.contact_id > $7') })}, counted as (
          select ${countJudged}, ${members.aggregates} from judged
        ), frozen as (
          insert into campaign_slices (organization_id, campaign_id, number, ${members.columns})
-         select $1, $5, $7::integer + slice, ${members.ofSlice}
+         select $1, $6, $8::integer + slice, ${members.ofSlice}
          from counted
-         cross join generate_series(0, (audience::integer - 1) / $8::integer) slice
+         cross join generate_series(0, (audience::integer - 1) / $9::integer) slice
          where audience > 0
        )
        select candidates, audience, unsubscribed, suppressed, no_address from counted`,
@@ -474,7 +477,7 @@ function membersOf(reach: Reach): { aggregates: string; columns: string; ofSlice
       .map(([name, id]) => `array_agg(${id} order by ${order}) filter (where exclusion is null) as ${name}`)
       .join(', '),
     columns: names.join(', '),
-    ofSlice: names.map((name) => `${name}[slice * $8::integer + 1:(slice + 1) * $8::integer]`).join(', '),
+    ofSlice: names.map((name) => `${name}[slice * $9::integer + 1:(slice + 1) * $9::integer]`).join(', '),
   };
 }
 

@@ -1,4 +1,4 @@
-import { readSuppression, type Suppression, type SuppressionTools } from '../audience/audience.ts';
+import { readSuppressions, type Suppression, type SuppressionTools } from '../audience/audience.ts';
 import {
   type CampaignRecipient,
   countWaitingBefore,
@@ -136,9 +136,12 @@ async function findSuppression(
   row: answers.StandingRow | null,
 ): Promise<Suppression | null> {
   const address = row?.address_key ?? null;
-  return address === null
-    ? null
-    : readSuppression(transaction, tools, messages.name, { organizationId, address });
+  if (address === null) return null;
+  const [first = null] = await readSuppressions(transaction, tools, messages.name, {
+    organizationId,
+    address,
+  });
+  return first;
 }
 
 async function findWaiting(

@@ -227,6 +227,7 @@ const suppressionReasons: Readonly<Record<Suppression['reason'], string>> = {
   soft_bounces: 'it has not accepted mail for a long time',
   complaint: 'mail to it was reported as spam',
   unsubscribe: 'it was unsubscribed',
+  manual: 'it was suppressed by a request',
   operator: 'the operator suppressed it',
   unreachable: 'messages to it were refused again and again, and none ever arrived',
 };

@@ -83,7 +83,8 @@ async function countInTime(
       if (!(await tryLockPreview(transaction, organizationId)))
         return overloaded('Another preview of the organization is running. Try again when it is done.');
       await engine.allowForLargeAudience(transaction, countTimeoutMs);
-      const meant = { organizationId, channel: reference.channel, sets: loaded.campaign };
+      const at = now(tools.clock);
+      const meant = { organizationId, channel: reference.channel, sets: loaded.campaign, at };
       const audience = await engine.countAudience(transaction, meant);
       return {
         audience,

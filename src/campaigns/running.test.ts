@@ -316,16 +316,18 @@ test('a campaign goes to everybody in its sets and not in the excluded ones, eac
   await makeContact({ email: 'left@example.com', isUnsubscribed: true }, [news]);
   await makeContact({}, []);
   await run(
-    `insert into suppressions (organization_id, channel, address_hash, address, reason, created_at)
-     select $1, 'email', sha256(name::bytea), name || '@example.com', 'complaint', now()
+    `insert into suppressions
+       (organization_id, id, channel, address_hash, address, reason, source_type, created_at)
+     select $1, gen_random_uuid(), 'email', sha256(name::bytea), name || '@example.com', 'complaint', 'message', now()
      from unnest(array['gone', 'left']) as name`,
     [organizationId],
   );
 
   // Somebody else's word on the same address.
   await run(
-    `insert into suppressions (organization_id, channel, address_hash, address, reason, created_at)
-     values ($1, 'email', sha256('bob'), 'bob@example.com', 'complaint', now())`,
+    `insert into suppressions
+       (organization_id, id, channel, address_hash, address, reason, source_type, created_at)
+     values ($1, gen_random_uuid(), 'email', sha256('bob'), 'bob@example.com', 'complaint', 'message', now())`,
     [newId()],
   );
 
@@ -521,8 +523,9 @@ test('the first slice of a large audience is sent to before the rest is frozen, 
     [organizationId],
   );
   await run(
-    `insert into suppressions (organization_id, channel, address_hash, address, reason, created_at)
-     select $1, 'email', sha256(email::bytea), email, 'complaint', now()
+    `insert into suppressions
+       (organization_id, id, channel, address_hash, address, reason, source_type, created_at)
+     select $1, gen_random_uuid(), 'email', sha256(email::bytea), email, 'complaint', 'message', now()
      from contacts where organization_id = $1 and email like '%22@many.example'`,
     [organizationId],
   );

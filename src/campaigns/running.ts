@@ -319,7 +319,7 @@ async function freezeFirst(
   running: store.RunningCampaign,
 ): Promise<FrozenPart | null> {
   if (running.frozenAt !== null || channelOf(tools, running).reach.kind === 'devices') return null;
-  const meant = { ...running, channel: channelOf(tools, running) };
+  const meant = { ...running, channel: channelOf(tools, running), at: now(tools.clock) };
   const upTo = await store.findEarlyMember(transaction, meant, firstMembersPerSlice * sliceSize);
   return upTo === null ? null : store.freezeFirstSlice(transaction, running, meant, { upTo, sliceSize });
 }
@@ -329,7 +329,7 @@ async function freezeRest(
   transaction: Transaction,
   running: store.RunningCampaign,
 ): Promise<FrozenPart> {
-  const meant = { ...running, channel: channelOf(tools, running) };
+  const meant = { ...running, channel: channelOf(tools, running), at: now(tools.clock) };
   const frozen = await store.freezeAudience(transaction, running, meant, {
     contactId: running.frozenThrough,
     firstSlice: running.audience / sliceSize,

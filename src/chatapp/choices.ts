@@ -5,7 +5,6 @@ import {
   optIn,
   optOut,
   type OptOutTools,
-  readSuppression,
 } from '../audience/audience.ts';
 import { now } from '../platform/clock.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
@@ -20,6 +19,9 @@ import { type Choice, type ChosenAddress, lockChoice, saveChoice } from './choic
  * is stored changes nothing.
  */
 export type ChoiceTools = OptOutTools;
+
+/** A keyword that was texted, or what was set in the app, which is told in the same way. */
+const source = { type: 'reply', id: null } as const;
 
 /** Behind the wall of the organization. Returns whether a contact has changed. */
 export async function makeChoice(
@@ -39,7 +41,7 @@ async function obeyKeyword(transaction: Transaction, tools: ChoiceTools, choice:
   const number = { organizationId, address };
   const contact =
     choice.choice === 'stop'
-      ? await optOut(transaction, tools, 'chatapp', number, { scope: 'channel', at })
+      ? await optOut(transaction, tools, 'chatapp', number, { scope: 'all', source, at })
       : // What a deletion has forgotten of the times of choices, the opt-out itself still knows.
         (await optIn(transaction, tools, 'chatapp', number, { saidUntil: at })).contact;
   await saveChoice(transaction, choice, false);
@@ -72,9 +74,9 @@ async function withdraw(
 ): Promise<boolean> {
   const { organizationId, address, at } = choice;
   const number = { organizationId, address };
-  const before = await readSuppression(transaction, tools, 'chatapp', number);
-  const contact = await optOut(transaction, tools, 'chatapp', number, { scope: 'marketing', at });
-  await saveChoice(transaction, choice, hadWithdrawn || (before?.optedOutAt ?? null) === null);
+  const before = await findOptOuts(transaction, tools, [{ ...number, channel: 'chatapp' }]);
+  const contact = await optOut(transaction, tools, 'chatapp', number, { scope: 'marketing', source, at });
+  await saveChoice(transaction, choice, hadWithdrawn || before.size === 0);
   return contact === 'changed';
 }
 

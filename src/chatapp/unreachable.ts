@@ -1,4 +1,9 @@
-import { addSuppressions, liftUnreachable, type SuppressionTools } from '../audience/audience.ts';
+import {
+  addSuppressions,
+  liftUnreachable,
+  type SuppressingTools,
+  type SuppressionTools,
+} from '../audience/audience.ts';
 import type { ChatAppFailure } from '../channels/chatapp/provider.ts';
 import { findUnreachedAddresses } from '../messages/messages.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
@@ -23,7 +28,7 @@ const periodMs = 30 * 86_400_000;
 /** Marks those of the numbers that were refused often enough. Behind the wall of their organization. */
 export async function markUnreachable(
   transaction: Transaction,
-  tools: SuppressionTools,
+  tools: SuppressingTools,
   { organizationId, addresses }: OfOrganization,
 ): Promise<void> {
   if (addresses.length === 0) return;

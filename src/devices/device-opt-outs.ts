@@ -1,6 +1,7 @@
 import {
   addSuppressions,
   findOptOuts,
+  type SuppressingTools,
   type SuppressionTools,
   takeBackOptOut,
   toErasedKey,
@@ -40,7 +41,7 @@ function toAddress(tools: SuppressionTools, organizationId: string, trace: strin
 
 export async function keepDeviceOptOuts(
   transaction: Transaction,
-  tools: SuppressionTools,
+  tools: SuppressingTools,
   organizationId: string,
   devices: readonly DeviceTrace[],
 ): Promise<void> {
@@ -51,6 +52,7 @@ export async function keepDeviceOptOuts(
     devices.flatMap(tracesOf).map((trace) => ({
       ...toAddress(tools, organizationId, trace),
       reason: 'unsubscribe' as const,
+      source: { type: 'device' as const, id: null },
     })),
   );
 }

@@ -131,7 +131,7 @@ export function deviceRoutes(tools: DeviceRouteTools): Route[] {
           });
           if (revoked !== null) {
             if (revoked.revoked_by === 'opt_out')
-              await keepDeviceOptOuts(transaction, { clock, secrets }, organizationId, [revoked]);
+              await keepDeviceOptOuts(transaction, { clock, secrets, newId }, organizationId, [revoked]);
             const contactIds = [revoked.contact_id];
             await insertContactChange(transaction, { organizationId, id: newId(), contactIds });
           }

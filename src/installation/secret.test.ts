@@ -59,7 +59,7 @@ function foundation(secret: string | null): Foundation {
 const anOrganization = async () =>
   (await createOrganization({ database, clock: systemClock, newId }, 'Own')).id;
 const suppress = (secrets: Secrets, organizationId: string, suppressed = address) =>
-  addSuppressions(database, { clock: systemClock, secrets }, 'email', [
+  addSuppressions(database, { clock: systemClock, newId, secrets }, 'email', [
     { organizationId, address: suppressed, reason: 'unsubscribe' },
   ]);
 const isSuppressed = async (secrets: Secrets, organizationId: string) => {

@@ -1,6 +1,6 @@
 import { type Command } from 'commander';
 import { type Channel, channels } from '../channels/channel.ts';
-import { listSuppressions, type ListedSuppression } from '../audience/audience.ts';
+import { listSuppressions, type StoredSuppression } from '../audience/audience.ts';
 import type { Installation } from '../installation/installation.ts';
 import { addCommand, type CommandOutcome, formatTable, onInstallation } from './command.ts';
 import { writeTo } from './files.ts';
@@ -34,29 +34,28 @@ const pageRowsMax = 1_000;
 
 /** In pages, each beginning after the one before, so that neither a transaction nor a page grows with the list. */
 async function* readPages(
-  { database }: Installation,
+  installation: Installation,
   { org: organizationId, channel: wanted }: ListOptions,
   limit: number,
-): AsyncGenerator<ListedSuppression[], void, undefined> {
+): AsyncGenerator<StoredSuppression[], void, undefined> {
   for (const channel of wanted === undefined ? channels : [wanted]) {
-    let after: ListedSuppression | null = null;
-    for (;;) {
-      const page: ListedSuppression[] = await listSuppressions(database, {
+    let after: string | null = null;
+    do {
+      const rows: StoredSuppression[] = await listSuppressions(installation.database, installation, {
         organizationId,
-        channel,
-        after,
-        limit,
+        filter: { channel },
+        page: { limit, after, before: null },
       });
+      const page = rows.slice(0, limit);
       if (page.length > 0) yield page;
-      if (page.length < limit) break;
-      after = page.at(-1) ?? null;
-    }
+      after = rows.length > limit ? (page.at(-1)?.id ?? null) : null;
+    } while (after !== null);
   }
 }
 
 async function showSome(installation: Installation, options: ListOptions): Promise<CommandOutcome> {
   const { limit } = options;
-  const found: ListedSuppression[] = [];
+  const found: StoredSuppression[] = [];
   for await (const page of readPages(installation, options, limit + 1)) {
     found.push(...page);
     if (found.length > limit) break;
@@ -104,7 +103,7 @@ function toCells({
   scope,
   createdAt,
   optedOutAt,
-}: ListedSuppression): string[] {
+}: StoredSuppression): string[] {
   return [
     channel,
     address ?? showErased(addressHash),
@@ -115,15 +114,19 @@ function toCells({
   ];
 }
 
-function toJson(row: ListedSuppression): Record<string, unknown> {
+function toJson(row: StoredSuppression): Record<string, unknown> {
   return {
+    id: row.id,
     channel: row.channel,
     address: row.address,
     address_hash: row.addressHash.toString('hex'),
     erased: row.address === null,
     reason: row.reason,
     scope: row.scope,
+    note: row.note,
+    source: row.source,
     created_at: row.createdAt,
+    expires_at: row.expiresAt,
     opted_out_at: row.optedOutAt,
   };
 }

@@ -1,14 +1,18 @@
 import type { Command } from 'commander';
 import {
+  type AddressedChannel,
+  addressedChannels,
   addSuppressions,
-  isPhoneNumber,
+  normaliseAddress,
+  nounOfAddress,
   optIn,
   readGrant,
-  readSuppression,
-  removeSuppression,
+  readSuppressions,
+  removeSuppressions,
+  type SuppressionReason,
+  type SuppressionScope,
 } from '../audience/audience.ts';
 import type { Channel } from '../channels/channel.ts';
-import { parseAddress } from '../channels/email/email.ts';
 import type { Installation } from '../installation/installation.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { addCommand, type CommandOutcome, done, onInstallation, refuse } from './command.ts';
@@ -25,12 +29,11 @@ export function addSuppressionCommands(group: Command): void {
       .requiredOption('--address <address>', 'the email address, or the phone number in E.164')
       .action(
         onInstallation(async (installation, options: Unresolved<SuppressionOptions>) => {
-          const { channel } = options;
-          const addresses = addressesOf[channel];
-          if (addresses === null)
-            return refuse(`Suppressions of ${channel} are not supported yet; use email, sms or chatapp.`);
-          const address = addresses.normalise(options.address);
-          if (address === null) return refuse(`${options.address} is not ${addresses.noun}.`);
+          const channel = addressedChannels.find((one) => one === options.channel);
+          if (channel === undefined)
+            return refuse(`Nobody can name an address of ${options.channel}; use email, sms or chatapp.`);
+          const address = normaliseAddress(channel, options.address);
+          if (address === null) return refuse(`${options.address} is not ${nounOfAddress(channel)}.`);
           return onOrganization(installation, options.org, (organizationId) =>
             run(installation, { organizationId, channel, address }),
           );
@@ -46,24 +49,9 @@ export function addSuppressionCommands(group: Command): void {
   addSuppressionList(group);
 }
 
-type Addresses = { noun: string; normalise: (text: string) => string | null };
-
-const phoneNumbers: Addresses = {
-  noun: 'a phone number in E.164',
-  normalise: (text) => (isPhoneNumber(text) ? text : null),
-};
-
-/** What an address is on each channel; null where it is nothing that a person could name. */
-const addressesOf: Readonly<Record<Channel, Addresses | null>> = {
-  email: { noun: 'an email address', normalise: (text) => parseAddress(text)?.normalised ?? null },
-  sms: phoneNumbers,
-  push: null,
-  chatapp: phoneNumbers,
-};
-
 type SuppressionOptions = { org: string; channel: Channel; address: string };
 
-type Suppressed = { organizationId: string; channel: Channel; address: string };
+type Suppressed = { organizationId: string; channel: AddressedChannel; address: string };
 
 type SuppressionCommand = (installation: Installation, suppressed: Suppressed) => Promise<CommandOutcome>;
 
@@ -84,11 +72,11 @@ async function runSuppressionRemove(
 ): Promise<CommandOutcome> {
   const { channel, address } = suppressed;
   const wasSuppressed = await liftSuppression(installation, suppressed);
-  const left = await readSuppression(installation.database, installation, channel, suppressed);
-  if (left !== null) {
+  const [left] = await readSuppressions(installation.database, installation, channel, suppressed);
+  if (left !== undefined) {
     return done(
       { channel, address, suppressed: true, removed: wasSuppressed, reason: left.reason },
-      `${address} is still suppressed: its owner opted out on ${left.createdAt.toISOString()}. Repeat the command to remove that too.`,
+      `${address} is still suppressed: its owner opted out on ${(left.optedOutAt ?? left.createdAt).toISOString()}. Repeat the command to remove that too.`,
     );
   }
   return done(
@@ -100,8 +88,7 @@ async function runSuppressionRemove(
 /** What suppresses the address first, and what its owner has said only if nothing else does. */
 async function liftSuppression(installation: Installation, suppressed: Suppressed): Promise<boolean> {
   const { channel, organizationId } = suppressed;
-  if (await removeSuppression(installation.database, installation, channel, suppressed)) return true;
-  if (channel === 'push') return false;
+  if (await removeSuppressions(installation.database, installation, channel, suppressed)) return true;
   const { hadOptedOut, contact } = await installation.database.asOrganizations(
     [organizationId],
     (transaction) => optIn(transaction, installation, channel, suppressed),
@@ -115,8 +102,9 @@ async function runSuppressionShow(
   suppressed: Suppressed,
 ): Promise<CommandOutcome> {
   const { channel, address } = suppressed;
-  const found = await readSuppression(installation.database, installation, channel, suppressed);
-  if (found === null) {
+  const suppressions = await readSuppressions(installation.database, installation, channel, suppressed);
+  const [found] = suppressions;
+  if (found === undefined) {
     const grant = await readGrant(installation.database, installation, channel, suppressed);
     return done(
       {
@@ -130,7 +118,10 @@ async function runSuppressionShow(
         : `${address} is not suppressed: ${grant.apiKeyId === null ? 'its owner, or the operator,' : `a request with the API key ${grant.apiKeyId}`} said on ${grant.grantedAt.toISOString()} that messages are wanted again.`,
     );
   }
-  const what = found.scope === 'marketing' ? 'opted out of campaigns' : 'suppressed';
+  const sentences = suppressions.map(
+    ({ reason, scope, createdAt, expiresAt }) =>
+      `${address} has been ${describeScope(reason, scope)} since ${createdAt.toISOString()} (${reason})${expiresAt === null ? '' : `, until ${expiresAt.toISOString()}`}.`,
+  );
   return done(
     {
       channel,
@@ -139,7 +130,13 @@ async function runSuppressionShow(
       reason: found.reason,
       scope: found.scope,
       created_at: found.createdAt,
+      reasons: suppressions.map(({ reason }) => reason),
     },
-    `${address} has been ${what} since ${found.createdAt.toISOString()} (${found.reason}).`,
+    sentences.join('\n'),
   );
+}
+
+function describeScope(reason: SuppressionReason, scope: SuppressionScope): string {
+  if (scope === 'all') return 'suppressed';
+  return reason === 'unsubscribe' ? 'opted out of campaigns' : 'suppressed for campaigns';
 }

@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest';
 import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
 import { useTestDatabase } from '../../test/support/test-database.ts';
+import { deleteExpiredSuppressions } from '../audience/audience.ts';
 import { deleteOldProviderIds, deleteOldReputation } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import { deleteExpiredKeys } from '../platform/http/idempotency.ts';
@@ -35,6 +36,11 @@ const inserts: Readonly<Record<string, string>> = {
   idempotency_keys: `insert into idempotency_keys
        (organization_id, endpoint, key, fingerprint, status_code, response, created_at)
      select ($3::uuid[])[1 + n % 2], 'POST /v1/email/send', $1::timestamptz || ' ' || n, sha256(''), 202, '{}', $1
+     from generate_series(1, $2::integer) n`,
+  suppressions: `insert into suppressions
+       (organization_id, id, channel, address_hash, reason, source_type, created_at, expires_at)
+     select ($3::uuid[])[1 + n % 2], gen_random_uuid(), 'email', sha256(convert_to($1::timestamptz || ' ' || n, 'UTF8')),
+       'manual', 'api_key', $1, $1::timestamptz + interval '1 day'
      from generate_series(1, $2::integer) n`,
   rate_windows: `insert into rate_windows (subject, kind, window_start, used)
      select ($3::uuid[])[1 + n % 2], 'kind ' || n, $1, 1 from generate_series(1, $2::integer) n`,
@@ -97,6 +103,7 @@ test('what is old is deleted of every organization, and what is not is kept', as
 /** For how long each is needed: while a key protects, a receipt may come, a count is of the last day. */
 const neededMs: Readonly<Record<string, number>> = {
   idempotency_keys: 24 * 3_600_000,
+  suppressions: 24 * 3_600_000,
   rate_windows: 2 * 60_000,
   // A row is of an hour, which may have begun before the day did.
   reputation_counts: 25 * 3_600_000,
@@ -146,6 +153,7 @@ test('the row of a deleted organization goes after an hour, and nothing of one t
 describe('a step that fails keeps no other from its turn, and is named in the log', () => {
   test.each([
     ['idempotency_keys', 'idempotency keys'],
+    ['suppressions', 'suppressions'],
     ['rate_windows', 'rate windows'],
     ['reputation_counts', 'reputation'],
     ['provider_ids', "providers' ids"],
@@ -243,6 +251,7 @@ test('a process that stops during the last step leaves no timer', async () => {
 describe('twice as many old rows as a statement deletes, and one more, are all deleted', () => {
   const deletions: Readonly<Record<string, (by: Database, rowsMax: number) => Promise<void>>> = {
     idempotency_keys: (by, rowsMax) => deleteExpiredKeys(by, dateOf(start - 86_400_000), rowsMax),
+    suppressions: (by, rowsMax) => deleteExpiredSuppressions(by, dateOf(start), rowsMax),
     rate_windows: (by, rowsMax) => deleteOldRateWindows(by, dateOf(start - 600_000), rowsMax),
     reputation_counts: (by, rowsMax) => deleteOldReputation(by, start, rowsMax),
     provider_ids: (by, rowsMax) => deleteOldProviderIds(by, dateOf(start - 86_400_000), rowsMax),

@@ -1,4 +1,5 @@
 import { deleteGoneOrganizations, goneMs, measureStorageWhenDue } from '../accounts/accounts.ts';
+import { deleteExpiredSuppressions } from '../audience/audience.ts';
 import type { Config } from '../config.ts';
 import { campaignsUnderWay } from '../campaigns/campaigns.ts';
 import { deleteOldReached } from '../chat-templates/chat-templates.ts';
@@ -47,6 +48,7 @@ export function housekeepingSteps({
     { name: 'partitions', run: () => createPartitions(database, now(clock), config.partitionSize) },
     { name: 'bringing forward', run: () => bringForward({ database, clock, channels: messageChannels }) },
     { name: 'idempotency keys', run: () => deleteExpiredKeys(database, before(retentionMs)) },
+    { name: 'suppressions', run: () => deleteExpiredSuppressions(database, now(clock)) },
     { name: 'rate windows', run: () => deleteOldRateWindows(database, before(rateWindowMaxAgeMs)) },
     { name: 'reputation', run: () => deleteOldReputation(database, clock.nowMs()) },
     { name: 'deleted organizations', run: () => deleteGoneOrganizations(database, before(goneMs)) },

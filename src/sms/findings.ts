@@ -20,9 +20,10 @@ export async function keepSmsFindings(
   let haveContactsChanged = false;
   for (const [organizationId, own] of groups) {
     await transaction.asOrganizations([organizationId], async () => {
-      for (const { addressKey: address, sentAt } of latestOfEach(own)) {
+      for (const { addressKey: address, sentAt, messageId } of latestOfEach(own)) {
         const number = { organizationId, address };
-        const contact = await hearOptOut(transaction, tools, 'sms', number, { scope: 'channel', sentAt });
+        const heard = { scope: 'all' as const, sentAt, messageId };
+        const contact = await hearOptOut(transaction, tools, 'sms', number, heard);
         haveContactsChanged ||= contact === 'changed';
       }
     });

@@ -1,11 +1,5 @@
 import { holdQuota } from '../accounts/accounts.ts';
-import {
-  hasOptedOutOfChannel,
-  optIn,
-  optOut,
-  readSuppression,
-  type SuppressionTools,
-} from '../audience/audience.ts';
+import { optIn, optOut, readSuppressions, type SuppressionTools } from '../audience/audience.ts';
 import { type Keyword, readKeyword } from '../channels/keywords.ts';
 import { defaultReplies, type InboundSms } from '../channels/sms/sms.ts';
 import { now } from '../platform/clock.ts';
@@ -128,16 +122,17 @@ async function obey(
   keyword: Keyword,
 ): Promise<{ isNews: boolean; haveContactsChanged: boolean }> {
   if (keyword === 'help') return { isNews: true, haveContactsChanged: false };
-  const suppression = await readSuppression(transaction, tools, 'sms', number);
-  const hasOptedOut = await hasOptedOutOfChannel(transaction, tools, 'sms', number);
+  const suppressions = await readSuppressions(transaction, tools, 'sms', number);
+  const optOuts = suppressions.filter(({ reason }) => reason === 'unsubscribe');
+  const hasOptedOut = optOuts.some(({ scope }) => scope === 'all');
   const contact =
     keyword === 'stop'
-      ? await optOut(transaction, tools, 'sms', number, { scope: 'channel' })
+      ? await optOut(transaction, tools, 'sms', number, { scope: 'all', source: { type: 'reply', id: null } })
       : (await optIn(transaction, tools, 'sms', number)).contact;
   const haveContactsChanged = contact === 'changed';
   const isNews = haveContactsChanged || hasOptedOut !== (keyword === 'stop');
-  // A number that the operator suppressed stays suppressed, and the answer must not say otherwise.
-  const isLifted = suppression === null || suppression.reason === 'unsubscribe';
+  // What else suppresses a number stays, the operator for instance, and the answer must not say otherwise.
+  const isLifted = suppressions.length === optOuts.length;
   return { isNews: isNews && (keyword === 'stop' || isLifted), haveContactsChanged };
 }
 

@@ -1,6 +1,6 @@
 /** Messages that the chat app refuses again and again: their template is paused, or their number suppressed. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { addSuppressions, readSuppression } from '../../src/audience/audience.ts';
+import { addSuppressions, readSuppressions } from '../../src/audience/audience.ts';
 import { createIntake } from '../../src/roles/providers/chatapp.ts';
 import {
   addChatTemplate,
@@ -206,8 +206,10 @@ async function anOrganization(): Promise<Organization> {
   return { ...sender, template: id };
 }
 
-const suppressionOf = ({ organizationId }: { organizationId: string }, address: string) =>
-  readSuppression(server.installation.database, server.installation, 'chatapp', { organizationId, address });
+const suppressionsOf = ({ organizationId }: { organizationId: string }, address: string) =>
+  readSuppressions(server.installation.database, server.installation, 'chatapp', { organizationId, address });
+const suppressionOf = async (organization: { organizationId: string }, address: string) =>
+  (await suppressionsOf(organization, address))[0] ?? null;
 const isSuppressed = (organization: Organization, address: string) =>
   eventually(
     () => suppressionOf(organization, address),
@@ -352,7 +354,8 @@ test('a STOP, and what the operator suppresses, outlast it; the one until the co
   expect(refused.status).toBe(403);
   const contact = await ask<{ id: string }>('POST', '/contacts', { phone_number: unreachable }, own);
   const wanted = { consent: { chatapp: 'subscribed' } };
-  expect(await suppressionOf(own, unreachable)).toMatchObject({ optedOutAt: expect.any(Date) as Date });
+  const reasons = (await suppressionsOf(own, unreachable)).map(({ reason }) => reason);
+  expect(reasons).toEqual(['unreachable', 'unsubscribe']);
   expect((await ask('PATCH', `/contacts/${contact.body.id}`, wanted, own)).status).toBe(200);
   expect(await suppressionOf(own, unreachable)).toBeNull();
 });

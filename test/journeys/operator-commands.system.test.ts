@@ -364,7 +364,7 @@ test('suppressions are listed newest first, by channel, and all of them without 
   expect(table.output.trimEnd().split('\n')).toHaveLength(1 + all.data.length);
   expect(table.output).toContain(`(erased, ${erased!.address_hash.slice(0, 12)}…)`);
   expect((await run(own, 'suppression', 'list', '--org', 'Lister', '--channel', 'sms')).output).toMatch(
-    /^CHANNEL +ADDRESS +REASON +SCOPE +SINCE +OPTED OUT\nsms +\+4915112345678 +operator +channel +2020-09-13T12:26:40.000Z\n$/,
+    /^CHANNEL +ADDRESS +REASON +SCOPE +SINCE +OPTED OUT\nsms +\+4915112345678 +operator +all +2020-09-13T12:26:40.000Z\n$/,
   );
 });
 

@@ -224,7 +224,11 @@ test.each([
 
 test('an opt-out stays when the operator lifts a suppression of the same number', async () => {
   const address = '+4915112345679';
-  const tools = { clock: systemClock, secrets: createSecrets(own.POSTILLION_SECRET!) };
+  const tools = {
+    clock: systemClock,
+    newId: createIds(systemClock),
+    secrets: createSecrets(own.POSTILLION_SECRET!),
+  };
   for (const reason of ['unsubscribe', 'operator'] as const)
     await addSuppressions(database, tools, 'sms', [{ organizationId: org, address, reason }]);
   const words = ['--org', org, '--channel', 'sms', '--address', address];

@@ -1,5 +1,11 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { hasOptedInSince, optIn, optOut, readSuppression, toErasedKey } from '../../src/audience/audience.ts';
+import {
+  hasOptedInSince,
+  optIn,
+  optOut,
+  readSuppressions,
+  toErasedKey,
+} from '../../src/audience/audience.ts';
 import { channels } from '../../src/channels/channel.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -59,6 +65,8 @@ const addressOf = (channel: Exclude<Channel, 'push'>, { email, phone_number }: P
   address: channel === 'email' ? email.toLowerCase() : phone_number,
 });
 
+const source = { type: 'reply', id: null } as const;
+
 type Way = (channel: Channel, person: Person, contact: Contact) => Promise<void>;
 
 const waysOut: Record<string, Way> = {
@@ -70,9 +78,9 @@ const waysOut: Record<string, Way> = {
       await call('PATCH', `/contacts/${id}`, { consent: { push: 'unsubscribed' } });
       return;
     }
-    const scope = channel === 'email' ? 'marketing' : 'channel';
+    const scope = channel === 'email' ? 'marketing' : 'all';
     await within((transaction) =>
-      optOut(transaction, server.installation, channel, addressOf(channel, person), { scope }),
+      optOut(transaction, server.installation, channel, addressOf(channel, person), { scope, source }),
     );
   },
   'after the contact was deleted': async (channel, person, { id }) => {
@@ -80,7 +88,10 @@ const waysOut: Record<string, Way> = {
     await call('DELETE', `/contacts/${id}`);
     if (channel === 'push') return;
     await within((transaction) =>
-      optOut(transaction, server.installation, channel, addressOf(channel, person), { scope: 'marketing' }),
+      optOut(transaction, server.installation, channel, addressOf(channel, person), {
+        scope: 'marketing',
+        source,
+      }),
     );
   },
 };
@@ -145,7 +156,7 @@ test.each(['email', 'sms', 'chatapp'] as const)(
     const address = addressOf(channel, person);
     const erased = { ...address, address: toErasedKey(server.installation, address) };
     await within((transaction) =>
-      optOut(transaction, server.installation, channel, erased, { scope: 'marketing' }),
+      optOut(transaction, server.installation, channel, erased, { scope: 'marketing', source }),
     );
     const shown = async () => {
       const { data } = await call<{ data: Contact[] }>('GET', '/contacts?limit=2');
@@ -188,7 +199,7 @@ test('a contact that opts out by the API keeps campaigns alone from it, and ever
         const address = addressOf(channel === 'push' ? 'email' : channel, person);
         return [
           channel,
-          (await readSuppression(transaction, server.installation, channel, address))?.scope,
+          (await readSuppressions(transaction, server.installation, channel, address))[0]?.scope,
         ] as const;
       }),
     ),
@@ -197,7 +208,7 @@ test('a contact that opts out by the API keeps campaigns alone from it, and ever
     email: 'marketing',
     sms: 'marketing',
     chatapp: 'marketing',
-    push: 'channel',
+    push: 'all',
   });
 });
 

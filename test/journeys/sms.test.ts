@@ -1,7 +1,7 @@
 /** Texts, from their acceptance to what became of them, through the sandbox. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
-import { addSuppressions, readSuppression, removeSuppression } from '../../src/audience/audience.ts';
+import { addSuppressions, readSuppressions, removeSuppressions } from '../../src/audience/audience.ts';
 import { createIntake } from '../../src/roles/providers/sms.ts';
 import { rejectSender } from '../../src/senders/senders.ts';
 import { createShiftedClock, type ErrorBody, eventually, queueOf, rowsOf } from '../support/email-journey.ts';
@@ -325,7 +325,7 @@ describe('a text that comes in', () => {
     expect(body.consent.sms).toBe('subscribed');
     const answers = (await server.request<List>('GET', '/v1/sms?category=keyword_reply')).body.data;
     expect(answers.filter(({ to }) => to === asker)).toEqual([]);
-    expect(await removeSuppression(installation.database, installation, 'sms', address)).toBe(true);
+    expect(await removeSuppressions(installation.database, installation, 'sms', address)).toBe(true);
   });
 
   test('with STOP holds after the operator has lifted what he had suppressed, with a contact or without', async () => {
@@ -333,7 +333,7 @@ describe('a text that comes in', () => {
     const address = { organizationId: server.organizationId, address: asker };
     const { installation } = server;
     const reasonLeft = async () =>
-      (await readSuppression(installation.database, installation, 'sms', address))?.reason;
+      (await readSuppressions(installation.database, installation, 'sms', address))[0]?.reason;
     await addSuppressions(installation.database, installation, 'sms', [{ ...address, reason: 'operator' }]);
     const say = async (text: string) => {
       await intake().takeInbound({ providerMessageId: null, from: asker, senderName: '14155550100', text });
@@ -344,7 +344,7 @@ describe('a text that comes in', () => {
     };
     await say('STOP');
     expect(await reasonLeft()).toBe('operator');
-    await removeSuppression(installation.database, installation, 'sms', address);
+    await removeSuppressions(installation.database, installation, 'sms', address);
     expect(await reasonLeft()).toBe('unsubscribe');
     const barred = await sendSms(server, { to: asker });
     expect(await smsWithStatus(server, barred, 'failed')).toMatchObject({ error: { code: 'opted_out' } });

@@ -333,9 +333,7 @@ describe('a number that Twilio writes to no more', () => {
       expect(await smsWithStatus(server, id, 'failed')).toMatchObject({ error: { code: 'blocked' } });
     }
     await whenApplied();
-    expect(await suppressionsOf(number)).toEqual([
-      { channel: 'sms', scope: 'channel', reason: 'unsubscribe' },
-    ]);
+    expect(await suppressionsOf(number)).toEqual([{ channel: 'sms', scope: 'all', reason: 'unsubscribe' }]);
     const { body } = await server.request<{ consent: { sms: string } }>('GET', `/v1/contacts/${contact.id}`);
     expect(body.consent.sms).toBe('unsubscribed');
     const barred = await sendSms(server, { to: number });

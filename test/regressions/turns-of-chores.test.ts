@@ -445,6 +445,7 @@ const housekeeping: Readonly<Record<string, Cases>> = {
     otherwise: 'Brings forward what a clock that was ahead put off, of all organizations.',
   },
   'idempotency keys': ofAllTogether,
+  suppressions: ofAllTogether,
   'rate windows': ofAllTogether,
   reputation: ofAllTogether,
   'deleted organizations': ofAllTogether,

@@ -129,10 +129,12 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   // A number is approved for one organization only, and an answer to it goes to all that have it.
   senders: { status: `'rejected'`, approved_at: 'null' },
   suppressions: {
-    reason: `case i.reason when 'operator' then 'hard_bounce' else 'operator' end`,
-    // A word of the owner alone can be of marketing.
-    scope: `'channel'`,
-    opted_out_at: 'null',
+    // Each by another one, since an address has one of each; what only the last two can be stays among them.
+    reason: `case i.reason when 'operator' then 'hard_bounce' when 'hard_bounce' then 'complaint'
+      when 'complaint' then 'soft_bounces' when 'soft_bounces' then 'unreachable' when 'unreachable' then 'operator'
+      when 'unsubscribe' then 'manual' else 'unsubscribe' end`,
+    opted_out_at: `case when i.reason = 'manual' then i.created_at end`,
+    expires_at: 'null',
   },
   templates: {
     subject: `'Of the neighbour'`,
@@ -171,8 +173,10 @@ const besides: Readonly<Record<string, string>> = {
 };
 
 function suppress(addresses: string): string {
-  return `insert into suppressions (organization_id, channel, address_hash, address, reason, created_at)
-    select '${neighbourId}', channel, sha256(convert_to(address, 'UTF8')), address, 'operator', now()
+  return `insert into suppressions
+      (organization_id, id, channel, address_hash, address, reason, source_type, created_at)
+    select '${neighbourId}', gen_random_uuid(), channel, sha256(convert_to(address, 'UTF8')), address, 'operator',
+      'operator', now()
     from (${addresses}) given
     where address <> ''
     on conflict do nothing;`;

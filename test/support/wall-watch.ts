@@ -104,6 +104,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   'select organization_id as "organizationId", sum(':
     'Measures what is stored, of all organizations at once.',
   'insert into storage_usage': 'Keeps what was measured, of all organizations at once.',
+  'with expired as ( select organization_id, id from suppressions': housekeeping,
   'with old as ( select organization_id, hour, shard from reputation_counts': housekeeping,
   'with old as ( select channel, provider_message_id, organization_id from provider_ids': housekeeping,
   'with old as ( select organization_id, person from chat_app_reached_people': housekeeping,

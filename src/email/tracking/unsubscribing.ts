@@ -6,7 +6,7 @@ import {
   optIn,
   optOut,
   optOutContact,
-  readSuppression,
+  readSuppressions,
   type SuppressionTools,
 } from '../../audience/audience.ts';
 import { findOrganizations } from '../../accounts/accounts.ts';
@@ -147,7 +147,8 @@ async function unsubscribe(
   const at = now(tools.clock);
   // After an erasure its hash is known, and says the same.
   const address = { organizationId: key.organizationId, address: recipient.addressKey };
-  await optOut(transaction, tools, channel, address, { scope: 'marketing', at });
+  const source = { type: 'message' as const, id: key.messageId };
+  await optOut(transaction, tools, channel, address, { scope: 'marketing', source, at });
   await continueByIndex(transaction);
   await changeRecipients(transaction, tools, {
     at,
@@ -180,14 +181,14 @@ async function findSubscription(
   const { organizationId } = key;
   const { address, addressKey, status, sender } = recipient;
   const holder = await findConsentHolder(transaction, channel, addressOf(key, recipient));
-  const suppression = await readSuppression(transaction, tools, channel, {
+  const suppressions = await readSuppressions(transaction, tools, channel, {
     organizationId,
     address: addressKey,
   });
   const isUnsubscribed =
     holder === null
-      ? suppression !== null
-      : holder.consent === 'unsubscribed' || (suppression?.optedOutAt ?? null) !== null;
+      ? suppressions.length > 0
+      : holder.consent === 'unsubscribed' || suppressions.some(({ reason }) => reason === 'unsubscribe');
   const lists =
     isUnsubscribed || holder === null
       ? []

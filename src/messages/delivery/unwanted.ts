@@ -1,5 +1,5 @@
 import { loadSendingPlans } from '../../accounts/accounts.ts';
-import { findSuppressed, type SuppressionTools } from '../../audience/audience.ts';
+import { findSuppressed, type SuppressionKind, type SuppressionTools } from '../../audience/audience.ts';
 import type { Database } from '../../platform/postgres/database.ts';
 import { findStoppedMessages } from '../campaigns/store.ts';
 import { groupBy } from '../../platform/grouping.ts';
@@ -27,6 +27,23 @@ export async function findObjections(
   return new Map(found.flatMap((objections) => [...objections]));
 }
 
+/** What keeps no more than campaigns from an address. */
+const isOfCampaigns: Readonly<Record<SuppressionKind, boolean>> = {
+  suppressed_marketing: true,
+  unsubscribed: true,
+  unreachable: false,
+  opted_out: false,
+  suppressed: false,
+};
+
+const dropReasons: Readonly<Record<SuppressionKind, DropReason>> = {
+  suppressed_marketing: 'suppressed',
+  unsubscribed: 'unsubscribed',
+  unreachable: 'unreachable',
+  opted_out: 'suppressed',
+  suppressed: 'suppressed',
+};
+
 async function findObjectionsOn(
   tools: SuppressionTools & { database: Database },
   channel: MessageChannel,
@@ -45,8 +62,8 @@ async function findObjectionsOn(
     jobs.flatMap((job, index) => {
       const isSimulated = channel.objections.isSimulatedSuppression(job.addressKey);
       const kind = suppressed.get(index) ?? (isSimulated ? 'suppressed' : undefined);
-      // Who wants no campaigns gets other messages.
-      const isWanted = kind === undefined || (kind === 'unsubscribed' && job.contactId === null);
+      // Who gets no campaigns gets other messages.
+      const isWanted = kind === undefined || (isOfCampaigns[kind] && job.contactId === null);
       return isWanted || objections.has(job) ? [] : [[job, kind] as const];
     }),
   );
@@ -54,7 +71,7 @@ async function findObjectionsOn(
   for (const [job, kind] of barred) {
     const way = askedFor.get(job);
     const goesOut = way === 'answer' || (way === 'category' && kind === 'opted_out');
-    if (!goesOut) objections.set(job, kind === 'opted_out' ? 'suppressed' : kind);
+    if (!goesOut) objections.set(job, dropReasons[kind]);
   }
   return objections;
 }

@@ -1,4 +1,4 @@
-import type { MessagedContact, SuppressionTools } from '../../audience/audience.ts';
+import type { MessagedContact, SuppressingTools } from '../../audience/audience.ts';
 import { groupBy } from '../../platform/grouping.ts';
 import type { NewId } from '../../platform/ids.ts';
 import type { Transaction } from '../../platform/postgres/database.ts';
@@ -68,7 +68,7 @@ export type RecipientChange = {
 export type ToldChange = { recipients: readonly RecipientKey[] } | { contacts: readonly MessagedContact[] };
 
 export type Judgement = {
-  tools: SuppressionTools & ReputationTools;
+  tools: SuppressingTools & ReputationTools;
   channelOf: (recipient: RecipientKey) => MessageChannel;
   /** Called with the keys of the changed recipients. */
   judge: (changed: ReadonlySet<string>) => Promise<JudgedFates>;

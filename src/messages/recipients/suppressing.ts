@@ -1,4 +1,4 @@
-import { addSuppressions, type SuppressionReason, type SuppressionTools } from '../../audience/audience.ts';
+import { addSuppressions, type SuppressingTools, type SuppressionReason } from '../../audience/audience.ts';
 import type { Transaction } from '../../platform/postgres/database.ts';
 import type { AddressJudgement, MessageChannel } from '../channel.ts';
 import type { RecipientStatus } from '../schema.ts';
@@ -26,7 +26,7 @@ const softRunLength = 5;
 
 export async function suppressByFate(
   transaction: Transaction,
-  tools: SuppressionTools,
+  tools: SuppressingTools,
   { name, judgement }: MessageChannel,
   fates: readonly ReportedFate[],
 ): Promise<void> {
@@ -50,6 +50,7 @@ export async function suppressByFate(
       organizationId: fate.job.organizationId,
       address: fate.addressKey,
       reason,
+      source: { type: 'message', id: fate.job.messageId },
     })),
   );
 }

@@ -422,8 +422,8 @@ export const campaigns: readonly Mutant[] = [
   },
   {
     file: 'src/campaigns/engine-store.ts',
-    from: "where organization_id = $1 and channel = $2 and scope = 'channel' and address is not null\n      ) s",
-    to: "where channel = $2 and scope = 'channel' and address is not null\n      ) s",
+    from: 'where s.organization_id = $1 and s.channel = $2 and s.address is not null\n',
+    to: 'where s.channel = $2 and s.address is not null\n',
     tests: ['src/campaigns/running.test.ts'],
     named: 'a campaign goes to everybody in its sets and not in the excluded ones',
     harm: "people whom one organization has suppressed are missing from another's campaigns",

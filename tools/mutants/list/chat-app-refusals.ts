@@ -103,15 +103,7 @@ export const chatAppRefusals: readonly Mutant[] = [
   },
   {
     file: 'src/audience/suppression-store.ts',
-    from: "\n     or (s.reason = 'unreachable' and excluded.reason not in ('unsubscribe', 'unreachable'))",
-    to: '',
-    tests: [journey],
-    named: 'a STOP, and what the operator suppresses, outlast it',
-    harm: 'what the operator has suppressed is written to again as soon as it is reached',
-  },
-  {
-    file: 'src/audience/suppression-store.ts',
-    from: "     where s.reason = 'unreachable'\n",
+    from: "       and s.reason = 'unreachable'\n",
     to: '',
     tests: [journey],
     named: 'a STOP, and what the operator suppresses, outlast it',
@@ -119,7 +111,7 @@ export const chatAppRefusals: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/unwanted.ts',
-    from: "if (!goesOut) objections.set(job, kind === 'opted_out' ? 'suppressed' : kind);",
+    from: 'if (!goesOut) objections.set(job, dropReasons[kind]);',
     to: "if (!goesOut) objections.set(job, 'suppressed');",
     tests: [journey],
     named: 'gets nothing more after the third time',

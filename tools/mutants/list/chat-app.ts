@@ -104,8 +104,8 @@ export const chatApp: readonly Mutant[] = [
   },
   {
     file: 'src/audience/suppressions.ts',
-    from: "return suppression?.scope === 'channel' && suppression.optedOutAt !== null;",
-    to: 'return suppression === undefined;',
+    from: "({ reason, scope }) => reason === 'unsubscribe' && scope === 'all'",
+    to: '() => false',
     tests: [journey],
     named: 'whoever has opted out of everything gets nothing',
     harm: 'a number that said STOP is accepted as if it had not',
@@ -168,7 +168,7 @@ export const chatApp: readonly Mutant[] = [
   },
   {
     file: 'src/chatapp/choices.ts',
-    from: 'hadWithdrawn || (before?.optedOutAt ?? null) === null',
+    from: 'hadWithdrawn || before.size === 0',
     to: 'true',
     tests: [eventsJourney],
     named: 'to resume undoes only that',

@@ -28,7 +28,7 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/unwanted.ts',
-    from: "if (!goesOut) objections.set(job, kind === 'opted_out' ? 'suppressed' : kind);",
+    from: 'if (!goesOut) objections.set(job, dropReasons[kind]);',
     to: '',
     tests: ['test/journeys/delivery.test.ts'],
     named: 'a hard bounce suppresses the address: the next email to it is dropped, at the status it had',

@@ -132,7 +132,7 @@ export const texts: readonly Mutant[] = [
   },
   {
     file: 'src/sms/inbound.ts',
-    from: "await optOut(transaction, tools, 'sms', number, { scope: 'channel' })",
+    from: "await optOut(transaction, tools, 'sms', number, { scope: 'all', source: { type: 'reply', id: null } })",
     to: "'unchanged'",
     tests: ['test/journeys/sms.test.ts'],
     named: 'stops texts to its number, is answered, and starts them again',
