@@ -18,6 +18,8 @@ export const scopes = [
   'domains:write',
   'contacts:read',
   'contacts:write',
+  'suppressions:read',
+  'suppressions:write',
   'templates:read',
   'templates:write',
   'events:read',

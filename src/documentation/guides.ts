@@ -28,6 +28,7 @@ export const guideGroups: readonly { title: string; guides: readonly GuideFile[]
       inDocs('templates', 'Writing templates', ['templates', 'email']),
       inDocs('gallery', 'Using the gallery', ['template-gallery']),
       inDocs('audience', 'Audience', ['contacts', 'lists', 'tags', 'properties', 'segments']),
+      inDocs('suppressions', 'Suppressions', ['suppressions', 'email']),
       inDocs('events', 'What contacts do', ['events', 'segments']),
       inDocs('campaigns', 'Campaigns', [
         'email-campaigns',

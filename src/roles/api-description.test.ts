@@ -42,7 +42,10 @@ test('whatever a POST creates is refused where storage is full, but for what cha
         ['cancel', 'preview', 'resume'].map((verb) => `${verb}${channel}Campaign`),
       ),
       'bulkDeleteContacts',
+      'bulkDeleteSuppressions',
       'bulkRegisterDevices',
+      'checkSuppressions',
+      'createSuppression',
       'previewSegment',
       'registerDevice',
       'renderTemplate',
@@ -57,7 +60,7 @@ test('whatever a POST creates is refused where storage is full, but for what cha
 
 test('operations are called by a verb and its object', () => {
   const verbs =
-    /^(add|bulkDelete|bulkRegister|cancel|copy|create|delete|explain|get|list|preview|register|remove|render|report|resume|send|test|unregister|update|verify)[A-Z][A-Za-z]+$/;
+    /^(add|bulkCreate|bulkDelete|bulkRegister|cancel|check|copy|create|delete|explain|get|list|preview|register|remove|render|report|resume|send|test|unregister|update|verify)[A-Z][A-Za-z]+$/;
   expect(routes.map(({ operationId }) => operationId).filter((id) => !verbs.test(id))).toEqual([]);
 });
 

@@ -8,6 +8,7 @@ import {
   type Example,
   type OpenApiDocument,
 } from '../platform/http/openapi.ts';
+import { describeSuppressions } from '../audience/audience.ts';
 import { describeDevices } from '../devices/devices.ts';
 import { describeBatchEvents } from '../events/events.ts';
 import { describeConditions } from '../segments/segments.ts';
@@ -19,7 +20,12 @@ export function describeApi(): OpenApiDocument {
     ...info,
     version: readVersion(),
     examples: readExamples(),
-    schemas: { ...describeConditions(), ...describeDevices(), ...describeBatchEvents() },
+    schemas: {
+      ...describeConditions(),
+      ...describeDevices(),
+      ...describeBatchEvents(),
+      ...describeSuppressions(),
+    },
   });
 }
 
@@ -80,6 +86,10 @@ const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
     {
       name: 'Properties',
       description: 'Your own fields for contacts, in addition to the standard ones.',
+    },
+    {
+      name: 'Suppressions',
+      description: 'Addresses that nothing is sent to, or no campaigns: why, since when, and until when.',
     },
     {
       name: 'Segments',

@@ -1,4 +1,5 @@
 /** Entry of the thread that reads large request bodies. */
+import { suppressionPreparations } from '../audience/audience.ts';
 import { devicePreparations } from '../devices/routes.ts';
 import { eventPreparations } from '../events/routes.ts';
 import { emailPreparations, emailTasks } from '../email/routes.ts';
@@ -10,6 +11,11 @@ import { textFormats } from './text-formats.ts';
 serveBodyThread({
   formats: textFormats,
   rules: fieldRules,
-  preparations: { ...devicePreparations, ...emailPreparations, ...eventPreparations },
+  preparations: {
+    ...devicePreparations,
+    ...emailPreparations,
+    ...eventPreparations,
+    ...suppressionPreparations,
+  },
   tasks: [...emailTasks, ...templateTasks],
 });

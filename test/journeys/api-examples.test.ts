@@ -5,6 +5,7 @@
  */
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { addSuppressions } from '../../src/audience/audience.ts';
 import type { DomainRecord } from '../../src/domains/schema.ts';
 import { verifyByOperator } from '../../src/domains/domains.ts';
 import { parseTimestamp } from '../../src/platform/clock.ts';
@@ -168,6 +169,58 @@ async function recordEverything(): Promise<void> {
   await recordDeletions(audience, contacts);
   await recordChatTemplates();
   await recordWebhooks();
+  await recordSuppressions();
+}
+
+async function recordSuppressions(): Promise<void> {
+  const channel = 'email';
+  const body = { channel, address: 'finn@example.com', note: 'Asked us by phone, ticket 4711.' };
+  const { id } = await record('createSuppression', 'An address', '/suppressions', { body });
+  await record('createSuppression', 'One that is suppressed', '/suppressions', { body });
+  await record('createSuppression', 'An address of another channel', '/suppressions', {
+    body: { channel: 'sms', address: 'finn@example.com' },
+  });
+  const { data } = await record<{ data: { id: string }[] }>(
+    'bulkCreateSuppressions',
+    'Two addresses, and one that is none',
+    '/suppressions/bulk',
+    {
+      body: {
+        suppressions: [
+          { channel, address: 'gwen@example.com', scope: 'marketing' },
+          { channel: 'sms', address: '+12025550178', expires_at: '2090-01-01T00:00:00Z' },
+          { channel, address: 'hugo' },
+        ],
+      },
+    },
+  );
+  await record('bulkCreateSuppressions', 'None', '/suppressions/bulk', { body: { suppressions: [] } });
+  await record('getSuppression', 'A suppression', `/suppressions/${id}`);
+  await record('getSuppression', 'One that does not exist', `/suppressions/${nothing}`);
+  await record('listSuppressions', 'The beginning of an address', '/suppressions?search=finn%40');
+  await record('listSuppressions', 'A reason that there is not', '/suppressions?reason=boredom');
+  await record('checkSuppressions', 'Two addresses', '/suppressions/check', {
+    body: { channel, addresses: ['Finn@Example.com', 'iris@example.com'] },
+  });
+  await record('checkSuppressions', 'An address of another channel', '/suppressions/check', {
+    body: { channel, addresses: ['+12025550178'] },
+  });
+  const { organizationId, installation } = server;
+  const reported = await addSuppressions(installation.database, installation, channel, [
+    { organizationId, address: 'judy@example.com', reason: 'complaint' },
+  ]);
+  const complaint = reported[0]!.id;
+  await record('deleteSuppression', 'A suppression', `/suppressions/${id}`);
+  await record('deleteSuppression', 'A complaint, without saying so', `/suppressions/${complaint}`);
+  await record(
+    'bulkDeleteSuppressions',
+    'Some that are there, and one that is not',
+    '/suppressions/bulk-delete',
+    {
+      body: { ids: [data[0]!.id, complaint, nothing] },
+    },
+  );
+  await record('bulkDeleteSuppressions', 'None', '/suppressions/bulk-delete', { body: { ids: [] } });
 }
 
 async function recordProperties(): Promise<void> {

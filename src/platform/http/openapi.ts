@@ -379,6 +379,9 @@ function describeSuccess(
         },
       },
     },
+    ...(success.whenThere !== undefined && {
+      200: { description: success.whenThere, content: { 'application/json': { schema } } },
+    }),
   };
 }
 

@@ -302,7 +302,11 @@ function writeResponse(route: Route, response: RouteResponse): WrittenResponse {
   const { statusCode } = route.success;
   switch (response.kind) {
     case 'json':
-      return { statusCode, headers: response.headers, body: Buffer.from(JSON.stringify(response.body)) };
+      return {
+        statusCode: response.isThere === true ? 200 : statusCode,
+        headers: response.headers,
+        body: Buffer.from(JSON.stringify(response.body)),
+      };
     case 'written':
       return { statusCode, headers: {}, body: toBuffer(response.json) };
     case 'stored': {

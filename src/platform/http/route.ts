@@ -39,7 +39,7 @@ export type RouteRequest<Params, Query, Body> = {
 
 /** `body` is written as JSON, which `written` is already; a replayed response goes out as it was stored, byte for byte. */
 export type RouteResponse =
-  | { kind: 'json'; body: unknown; headers: Readonly<Record<string, string>> }
+  | { kind: 'json'; body: unknown; headers: Readonly<Record<string, string>>; isThere?: boolean }
   | { kind: 'written'; json: Uint8Array }
   | { kind: 'stored'; response: StoredResponse; isReplay: boolean };
 
@@ -83,6 +83,8 @@ export type Route = {
     statusCode: 200 | 201 | 202;
     schema: TSchema;
     when: string;
+    /** Of a creation: when it answers 200 with the same schema, since what was to be made is there. */
+    whenThere?: string;
     /** What the answer may have besides the headers of every answer: names in lower case, and what they say. */
     headers?: Readonly<Record<string, string>>;
   };
@@ -144,6 +146,11 @@ export function defineRoute<
 
 export function json(body: unknown, headers: Readonly<Record<string, string>> = {}): RouteResponse {
   return { kind: 'json', body, headers };
+}
+
+/** What was to be made is there already: see `whenThere`. */
+export function there(body: unknown): RouteResponse {
+  return { kind: 'json', body, headers: {}, isThere: true };
 }
 
 /** The key of a route in tables: idempotency scopes, schemas of the body thread, documentation. */
