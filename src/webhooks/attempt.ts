@@ -92,8 +92,9 @@ const userAgent = 'Postillion';
 
 /** Loads its client of HTTP, which takes a tenth of a second. */
 export async function createWebhookSender(tools: WebhookSenderTools): Promise<WebhookSender> {
-  const { Client } = await import('undici');
-  return openSender(tools, Client);
+  // By its default alone: bundled, a package in CommonJS has no names of its own.
+  const { default: undici } = await import('undici');
+  return openSender(tools, undici.Client);
 }
 
 function openSender(tools: WebhookSenderTools, ClientOfConnections: typeof Client): WebhookSender {
