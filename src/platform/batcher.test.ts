@@ -162,3 +162,40 @@ test('nothing is held open for more once it drains, neither what waits nor what 
   finish();
   await Promise.all([second, drained]);
 });
+
+test('what waits can be hurried, also while a batch runs, and what comes later is held open as before', async () => {
+  const clock = createManualClock();
+  const batches: number[][] = [];
+  let finish: () => void = () => undefined;
+  const batcher = createBatcher<number, number>({
+    itemsMax: 2,
+    concurrency: 1,
+    linger: { clock, lingerMs: 20, itemsEnough: 9 },
+    run: async (items) => {
+      batches.push(items);
+      await new Promise<void>((resolve) => (finish = resolve));
+      return items;
+    },
+  });
+  batcher.hurry();
+  const first = batcher.add(1);
+  expect(batches).toEqual([]);
+  batcher.hurry();
+  expect(batches).toEqual([[1]]);
+  const later = [2, 3, 4].map((item) => batcher.add(item));
+  batcher.hurry();
+  finish();
+  await first;
+  await expect.poll(() => batches.length).toBe(2);
+  finish();
+  await expect.poll(() => batches).toEqual([[1], [2, 3], [4]]);
+  const last = batcher.add(5);
+  finish();
+  await Promise.all(later);
+  await clock.whenWaiting(1);
+  expect(batches).toHaveLength(3);
+  clock.advance(20);
+  finish();
+  await last;
+  expect(batches.at(-1)).toEqual([5]);
+});

@@ -10,6 +10,8 @@ export type Batcher<Item, Result> = {
   add: (item: Item) => Promise<Result>;
   /** How many items wait or are under way. */
   size: () => number;
+  /** Holds no batch open for more until all that waits by now has begun. */
+  hurry: () => void;
   /** Resolves when nothing waits and nothing is under way. From then on no batch is held open for more. */
   drain: () => Promise<void>;
 };
@@ -38,6 +40,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
   let underWay = 0;
   let onIdle: (() => void)[] = [];
   let isDraining = false;
+  let hurried = 0;
   let stopLingering: () => void = () => undefined;
 
   const carryOut = async (batch: Waiting<Item, Result>[]) => {
@@ -58,6 +61,7 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
     while (running < options.concurrency && waiting.length > 0) {
       const batch = waiting.slice(0, options.itemsMax);
       waiting = waiting.slice(options.itemsMax);
+      hurried = Math.max(0, hurried - batch.length);
       running += 1;
       underWay += batch.length;
       void carryOut(batch).then(() => {
@@ -75,7 +79,8 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
 
   const schedule = () => {
     if (waiting.length === 0 || running >= options.concurrency) return;
-    if (options.linger !== undefined && (isDraining || waiting.length >= options.linger.itemsEnough)) {
+    const isUrgent = isDraining || hurried > 0;
+    if (options.linger !== undefined && (isUrgent || waiting.length >= options.linger.itemsEnough)) {
       start();
       return;
     }
@@ -96,6 +101,10 @@ export function createBatcher<Item, Result>(options: BatcherOptions<Item, Result
         schedule();
       }),
     size: () => waiting.length + underWay,
+    hurry: () => {
+      hurried = waiting.length;
+      schedule();
+    },
     drain: () => {
       isDraining = true;
       schedule();
