@@ -15,6 +15,7 @@ export const contactFields = {
       minLength: 1,
       maxLength: 255,
       format: 'single-line',
+      sensitive: true,
       description: 'Your own id for the contact; unique in the organization.',
     },
     key: 'external_id',
@@ -34,13 +35,13 @@ export const contactFields = {
     csvNames: ['phonenumber', 'phone', 'mobile', 'mobilephone', 'mobilenumber', 'cellphone'],
   },
   first_name: {
-    schema: { minLength: 1, maxLength: 128, format: 'single-line', composed: true },
+    schema: { minLength: 1, maxLength: 128, format: 'single-line', composed: true, sensitive: true },
     key: 'first_name',
     isIdentifier: false,
     csvNames: ['firstname', 'givenname', 'forename'],
   },
   last_name: {
-    schema: { minLength: 1, maxLength: 128, format: 'single-line', composed: true },
+    schema: { minLength: 1, maxLength: 128, format: 'single-line', composed: true, sensitive: true },
     key: 'last_name',
     isIdentifier: false,
     csvNames: ['lastname', 'surname', 'familyname'],
@@ -66,6 +67,7 @@ type ContactFieldDescription = {
     maxLength?: number;
     format: ContactFormat;
     composed?: boolean;
+    sensitive?: boolean;
     description?: string;
   };
   /** The column by which values are compared. */

@@ -62,11 +62,12 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
             Type.String({
               minLength: 1,
               maxLength: 255,
+              sensitive: true,
               description: 'Beginning of the email address, of a name, or of the external id.',
             }),
           ),
           email: Type.Optional(Type.String({ format: 'idn-email', description: 'Case-insensitive.' })),
-          external_id: Type.Optional(Type.String({ minLength: 1, maxLength: 255 })),
+          external_id: Type.Optional(Type.String({ minLength: 1, maxLength: 255, sensitive: true })),
           phone_number: Type.Optional(Type.String({ format: 'phone-number' })),
           list_id: Type.Optional(Type.String({ format: 'uuid' })),
           tag_id: Type.Optional(Type.String({ format: 'uuid' })),

@@ -15,7 +15,13 @@ export const contactReferenceFields = {
     }),
   ),
   external_id: Type.Optional(
-    Type.String({ minLength: 1, maxLength: 255, format: 'single-line', description: 'Matched first.' }),
+    Type.String({
+      minLength: 1,
+      maxLength: 255,
+      format: 'single-line',
+      sensitive: true,
+      description: 'Matched first.',
+    }),
   ),
   email: Type.Optional(Type.String({ format: 'idn-email', description: 'Matched second, ignoring case.' })),
   phone_number: Type.Optional(

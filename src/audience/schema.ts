@@ -139,6 +139,7 @@ const contactInput = {
         type: ['string', 'number', 'boolean', 'null'],
         maxLength: propertyTextLengthMax,
         composed: true,
+        sensitive: true,
       }),
       {
         maxProperties: 500,

@@ -14,7 +14,7 @@ export const categoryInput = optionalText({
 
 export const variablesInput = optional<Values>('object', {
   patternProperties: {
-    [valueNamePattern]: { type: ['string', 'number', 'boolean'], maxLength: 10_000 },
+    [valueNamePattern]: { type: ['string', 'number', 'boolean'], maxLength: 10_000, sensitive: true },
   },
   additionalProperties: false,
   maxProperties: 500,

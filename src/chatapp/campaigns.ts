@@ -46,7 +46,7 @@ const contentFields = {
     description: 'A marketing or utility template that was approved.',
   }),
   parameters: optional<TemplateParameters>('object', {
-    additionalProperties: { type: 'string', maxLength: valueLengthMax },
+    additionalProperties: { type: 'string', maxLength: valueLengthMax, sensitive: true },
     maxProperties: parametersMax,
     description:
       'A text for each placeholder of the template, by its name. Supports `{{variables}}`, such as `{{first_name}}`; ' +

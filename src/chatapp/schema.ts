@@ -28,7 +28,7 @@ export const chatAppSendBody = Type.Object(
       Type.String({ minLength: 1, maxLength: 32, format: 'single-line', description: 'As in `en_US`.' }),
     ),
     parameters: Type.Optional(
-      Type.Record(Type.String(), Type.String({ maxLength: valueLengthMax }), {
+      Type.Record(Type.String(), Type.String({ maxLength: valueLengthMax, sensitive: true }), {
         maxProperties: parametersMax,
         description:
           'A text for each placeholder of the template, by its name; for an authentication template the one-time ' +

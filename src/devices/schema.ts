@@ -83,6 +83,7 @@ const installationId = Type.String({
   minLength: 1,
   maxLength: installationIdLengthMax,
   format: 'filled-line',
+  sensitive: true,
   description: 'Stays the same for one installation of an app, or one browser. Unique in the organization.',
 });
 
@@ -98,6 +99,7 @@ const registrationFields = {
       minLength: 1,
       maxLength: 4_096,
       format: 'device-token',
+      sensitive: true,
       description:
         'Required for Android, the registration token of FCM, and for iOS, the device token of APNs in hexadecimal.',
     }),
@@ -106,6 +108,7 @@ const registrationFields = {
     Type.String({
       maxLength: endpointLengthMax,
       format: 'push-endpoint',
+      sensitive: true,
       description: 'Required for web, at one of the push services that the installation allows.',
     }),
   ),
@@ -113,6 +116,7 @@ const registrationFields = {
     Type.String({
       maxLength: 255,
       format: 'p256dh-key',
+      sensitive: true,
       description: 'Required for web: `p256dh` of the subscription.',
     }),
   ),
@@ -120,6 +124,7 @@ const registrationFields = {
     Type.String({
       maxLength: 255,
       format: 'push-auth-key',
+      sensitive: true,
       description: 'Required for web: `auth` of the subscription.',
     }),
   ),

@@ -44,11 +44,12 @@ const attachmentInput = Type.Object(
       minLength: 1,
       maxLength: 255,
       format: 'file-name',
+      sensitive: true,
       description:
         'With its extension. Programs, scripts and documents with macros are refused, judged by the name that the file would be saved under.',
     }),
     content: Type.Unsafe<Uint8Array>(
-      Type.String({ contentEncoding: 'base64', description: 'The file, in Base64.' }),
+      Type.String({ contentEncoding: 'base64', sensitive: true, description: 'The file, in Base64.' }),
     ),
     content_type: Type.Optional(
       Type.String({
@@ -91,14 +92,18 @@ export const emailSendBody = Type.Object(
         minLength: 1,
         maxLength: subjectLengthMax,
         format: 'filled-line',
+        sensitive: true,
         description:
           'Required with `html` or `text`. Supports `{{variables}}`; the limit also holds after they are replaced.',
       }),
     ),
-    html: Type.Optional(Type.String({ minLength: 1, description: 'HTML body. Supports `{{variables}}`.' })),
+    html: Type.Optional(
+      Type.String({ minLength: 1, sensitive: true, description: 'HTML body. Supports `{{variables}}`.' }),
+    ),
     text: Type.Optional(
       Type.String({
         minLength: 1,
+        sensitive: true,
         description: 'Plain text body; made from the HTML when omitted. Supports `{{variables}}`.',
       }),
     ),
@@ -111,7 +116,7 @@ export const emailSendBody = Type.Object(
     attachments: Type.Optional(Type.Array(attachmentInput, { maxItems: 10 })),
     category: Type.Optional(categoryInput),
     headers: Type.Optional(
-      Type.Record(Type.String(), Type.String(), {
+      Type.Record(Type.String(), Type.String({ sensitive: true }), {
         maxProperties: 25,
         description:
           'Further header fields, with values of at most 900 characters: `X-…`, `In-Reply-To`, `References` (at most 20,000; the email carries the first id and the newest, up to 900), `Auto-Submitted`, `Importance`, `Priority`, `Sensitivity`, `Precedence`, `Thread-Topic`, `Thread-Index`, `Comments`, `Keywords`, `Organization`, and `List-…`.',

@@ -63,7 +63,9 @@ export function messageReadingRoutes<Listed extends TObject, Read extends TObjec
       query: Type.Object(
         {
           ...paginationParameters,
-          search: Type.Optional(Type.String({ minLength: 1, maxLength: 200, description: list.searched })),
+          search: Type.Optional(
+            Type.String({ minLength: 1, maxLength: 200, sensitive: true, description: list.searched }),
+          ),
           status: Type.Optional(Type.Unsafe<string>(list.status)),
           category: Type.Optional(Type.Unsafe<string>(list.category)),
         },

@@ -27,11 +27,12 @@ const deepLink = Type.String({
   minLength: 1,
   maxLength: urlLengthMax,
   format: 'filled-line',
+  sensitive: true,
   description: 'What a tap opens: a URL, or a link of the app.',
 });
 
 const httpsUrl = (description: string) =>
-  Type.String({ maxLength: urlLengthMax, format: 'https-url', description });
+  Type.String({ maxLength: urlLengthMax, format: 'https-url', sensitive: true, description });
 
 const actionIdLengthMax = 64;
 
@@ -51,8 +52,8 @@ const actionButton = Type.Object(
 
 /** What a push says, by the names of the API; also of a campaign. */
 const pushContentFields = {
-  title: Type.String({ minLength: 1, maxLength: titleLengthMax, format: 'filled-line' }),
-  body: Type.String({ minLength: 1, maxLength: bodyLengthMax, format: 'not-blank' }),
+  title: Type.String({ minLength: 1, maxLength: titleLengthMax, format: 'filled-line', sensitive: true }),
+  body: Type.String({ minLength: 1, maxLength: bodyLengthMax, format: 'not-blank', sensitive: true }),
   image_url: Type.Optional(httpsUrl('A large image.')),
   icon_url: Type.Optional(httpsUrl('A small image beside the title; on iOS it is always the app’s own.')),
   deep_link: Type.Optional(deepLink),
@@ -76,7 +77,7 @@ const pushContentFields = {
   ),
   action_buttons: Type.Optional(Type.Array(actionButton, { maxItems: 3 })),
   data_payload: Type.Optional(
-    Type.Record(Type.String(), Type.String(), {
+    Type.Record(Type.String(), Type.String({ sensitive: true }), {
       description:
         'Texts for the app. No key may begin with `postillion_`, `gcm` or `google`, or be `aps`, `from`, ' +
         '`notification`, `message_type` or `collapse_key`.',
@@ -178,6 +179,7 @@ export const engagementsBody = Type.Object(
     installation_id: Type.String({
       minLength: 1,
       maxLength: 255,
+      sensitive: true,
       description: 'The one that the device is registered by.',
     }),
     events: Type.Array(engagementEvent, { minItems: 1, maxItems: 100 }),

@@ -15,6 +15,7 @@ export const smsSendBody = Type.Object(
     body: Type.String({
       minLength: 1,
       maxLength: 10_000,
+      sensitive: true,
       description: 'The text, 1 to 1600 characters after replacement. Supports `{{variables}}`.',
     }),
     variables: Type.Optional(variablesInput('Replace `{{name}}` in the body.')),

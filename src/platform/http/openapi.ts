@@ -610,6 +610,7 @@ function toPortable(schema: Schema): Schema {
     rules: _rules,
     composed: _composed,
     nullIsRefused: _nullIsRefused,
+    sensitive: _sensitive,
     ...rest
   } = schema;
   const patterns = isRecord(patternProperties) ? Object.entries(patternProperties) : [];

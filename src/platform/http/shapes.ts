@@ -57,7 +57,10 @@ function toPascalCase(name: string): string {
 export const referenceOf = (title: string) => Type.Object({ id: Type.String({ format: 'uuid' }) }, { title });
 
 /** What a placeholder or a property may stand for. */
-export const scalar = Type.Unsafe<string | number | boolean>({ type: ['string', 'number', 'boolean'] });
+export const scalar = Type.Unsafe<string | number | boolean>({
+  type: ['string', 'number', 'boolean'],
+  sensitive: true,
+});
 
 /** What people call a thing: it is found however its letters were composed. */
 export const nameText = (maxLength: number, options: { description?: string } = {}) =>

@@ -110,6 +110,8 @@ export function createValidation(
   ajv.addKeyword(composedKeyword);
   // It is for the removal of nulls, before anything is checked.
   ajv.addKeyword('nullIsRefused');
+  // It is for what is kept of a refused request (redaction.ts).
+  ajv.addKeyword('sensitive');
   // Filled while one value is checked, which is never interrupted.
   let places: RulePlace[] = [];
   ajv.addKeyword(rulesKeyword(rules, (place) => places.push(place)));
