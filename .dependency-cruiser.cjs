@@ -11,7 +11,7 @@ const layers = [
   ['segments'],
   ['messages'],
   ['events', 'devices', 'domains', 'senders', 'templates', 'chat-templates'],
-  ['audience'],
+  ['audience', 'request-log'],
   ['webhooks'],
   ['accounts', 'sandbox'],
   ['channels'],
@@ -52,7 +52,7 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/([^/]+)/', pathNot: '^src/roles/' },
       to: {
-        path: '^src/(operator|doctor|documentation|installation|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|webhooks|accounts|sandbox)/',
+        path: '^src/(operator|doctor|documentation|installation|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|request-log|webhooks|accounts|sandbox)/',
         pathNot: ['^src/$1/', '^src/([^/]+)/\\1\\.ts$'],
       },
     },
@@ -61,7 +61,7 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/roles/' },
       to: {
-        path: '^src/(operator|doctor|documentation|installation|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|webhooks|accounts|sandbox)/',
+        path: '^src/(operator|doctor|documentation|installation|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|request-log|webhooks|accounts|sandbox)/',
         pathNot: ['^src/([^/]+)/\\1\\.ts$', '^src/[^/]+/(routes|jobs)\\.ts$'],
       },
     },

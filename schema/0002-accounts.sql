@@ -24,6 +24,8 @@ create table organizations (
   -- Whether too many bounces or complaints suspend it for email by themselves, and when it last came near to that.
   has_reputation_guard boolean not null default true,
   reputation_warned_at timestamptz,
+  -- Whether its requests are logged for it.
+  has_request_log boolean not null default true,
   -- Since when the reputation guard suspends it for email, and what it saw of the day before; null where the operator
   -- does, and where nobody does.
   guard_suspended_at timestamptz,

@@ -61,6 +61,7 @@ test('a fresh installation has no organization, and lists those it has newest fi
     guardSuspension: null,
     hasReputationGuard: true,
     reputationWarnedAt: null,
+    hasRequestLog: true,
   });
   expect(await listOrganizations(database, { after: second, limit: 10 })).toHaveLength(1);
   expect(await listOrganizations(database, { after: null, limit: 1 })).toHaveLength(1);

@@ -15,6 +15,7 @@ import * as store from './store.ts';
 /** What a key opens. */
 export type Grant = {
   keyId: string;
+  keyName: string;
   organizationId: string;
   scopes: ReadonlySet<Scope>;
   requestsPerWindow: number;
@@ -24,8 +25,10 @@ export type Grant = {
   isAllowedFrom: ((address: string) => boolean) | null;
 };
 
-/** `foreign_address`: the key is right, and may not be used from there. */
-export type KeyringOutcome = Grant | 'unauthorized' | 'too_many_wrong_keys' | 'foreign_address';
+export type KeyringOutcome = Grant | 'unauthorized' | 'too_many_wrong_keys' | ForeignAddress;
+
+/** The key is right, and may not be used from there. */
+export type ForeignAddress = { kind: 'foreign_address'; grant: Grant };
 
 /** Tells what an API key opens, without asking the database at each request. */
 export type Keyring = {
@@ -85,6 +88,7 @@ export function createKeyring(
         key.revokedAt === null
           ? {
               keyId: key.id,
+              keyName: key.name,
               organizationId: key.organizationId,
               scopes: resolveScopes(key.scopes),
               requestsPerWindow: found.requestsPerWindow,
@@ -186,7 +190,8 @@ export function createKeyring(
       }
       if (entry === null) return 'unauthorized';
       if (entry.grant === null || entry.expiresAtMs <= clock.nowMs()) return 'unauthorized';
-      if (entry.grant.isAllowedFrom?.(address) === false) return 'foreign_address';
+      if (entry.grant.isAllowedFrom?.(address) === false)
+        return { kind: 'foreign_address', grant: entry.grant };
 
       const nowMs = clock.monotonicMs();
       if (nowMs - entry.touchedAtMs > touchIntervalMs) {

@@ -27,6 +27,7 @@ export const scopes = [
   'events:send',
   'webhooks:read',
   'webhooks:write',
+  'logs:read',
 ] as const;
 
 export type Scope = (typeof scopes)[number];
@@ -63,6 +64,8 @@ export type Plan = {
   hasReputationGuard: boolean;
   /** When its bounces or complaints last came near to that. */
   reputationWarnedAt: Date | null;
+  /** Whether what it asks of the API is logged for it. */
+  hasRequestLog: boolean;
 };
 
 export const storageKinds = ['messages', 'attachments', 'audience', 'events', 'templates', 'other'] as const;
@@ -93,6 +96,7 @@ export type PlanChange = {
   suspend?: Channel[];
   resume?: Channel[];
   hasReputationGuard?: boolean;
+  hasRequestLog?: boolean;
 };
 
 export type ApiKey = {

@@ -19,8 +19,10 @@ export type StorageTools = {
   pagesAtOnce?: number;
 };
 
-/** Whose rows they are to a user; what is not named here is `other`. A test asks for each table. */
-export const kindOfTable: Readonly<Record<string, StorageKind>> = {
+/**
+ * Whose rows they are to a user; what is not named here is `other`, and null is not counted. A test asks for each table.
+ */
+export const kindOfTable: Readonly<Record<string, StorageKind | null>> = {
   attachment_contents: 'attachments',
 
   campaign_slices: 'messages',
@@ -55,6 +57,9 @@ export const kindOfTable: Readonly<Record<string, StorageKind>> = {
 
   chat_templates: 'templates',
   templates: 'templates',
+
+  // Kept for support, for a week: no organization can delete of it, nor asked for it.
+  request_log: null,
 };
 
 /** 8 MB, some hundred milliseconds: with more a statement might meet its time limit, with fewer there are more of them. */
@@ -82,7 +87,8 @@ export async function measureStorage(
   const startedMs = clock.monotonicMs();
   const measured = new Map<string, Pick<StorageUsage, 'bytes' | 'bytesByKind'>>();
   for (const table of await listOwnedTables(database)) {
-    const kind = kindOfTable[table.table] ?? 'other';
+    const { [table.table]: kind = 'other' } = kindOfTable;
+    if (kind === null) continue;
     for (let from = 0; from < table.pages; from += pagesAtOnce) {
       if (signal.aborted) return 'interrupted';
       const pages = { from, to: from + pagesAtOnce };

@@ -148,6 +148,7 @@ export async function updateOrganization(
   if (change.contentKeptDays !== undefined) columns.push(['content_kept_days', change.contentKeptDays]);
   if (change.hasReputationGuard !== undefined)
     columns.push(['has_reputation_guard', change.hasReputationGuard]);
+  if (change.hasRequestLog !== undefined) columns.push(['has_request_log', change.hasRequestLog]);
   for (const [channel, quota] of Object.entries(change.quotas ?? {}))
     columns.push([`${channel}_quota`, quota]);
   for (const [noun, limit] of Object.entries(change.limits ?? {}))
@@ -664,13 +665,14 @@ type OrganizationRow = GuardRow & {
   content_kept_days: number | null;
   has_reputation_guard: boolean;
   reputation_warned_at: Date | null;
+  has_request_log: boolean;
   created_at: Date;
 };
 
 const organizationColumns = `id, name, deletion, requests_per_window, events_per_window, email_quota, sms_quota,
   push_quota, chatapp_quota, domain_limit, segment_limit, event_limit, storage_limit_bytes, events_kept_days,
   messages_kept_days, content_kept_days, suspended_channels, has_reputation_guard,
-  reputation_warned_at, guard_suspended_at, guard_sent, guard_bounced, guard_complained, created_at`;
+  reputation_warned_at, has_request_log, guard_suspended_at, guard_sent, guard_bounced, guard_complained, created_at`;
 
 function planOf(row: OrganizationRow): Plan {
   return {
@@ -686,6 +688,7 @@ function planOf(row: OrganizationRow): Plan {
     guardSuspension: guardSuspensionOf(row),
     hasReputationGuard: row.has_reputation_guard,
     reputationWarnedAt: row.reputation_warned_at,
+    hasRequestLog: row.has_request_log,
   };
 }
 

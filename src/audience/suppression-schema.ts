@@ -14,6 +14,7 @@ export const addressLengthMax = 320;
 const address = Type.String({
   minLength: 1,
   maxLength: addressLengthMax,
+  sensitive: true,
   description: 'The email address, or the phone number in E.164.',
 });
 
@@ -28,7 +29,11 @@ export const suppressionBody = Type.Object(
       enum: ['manual', null],
       description: 'Always `manual`: the other reasons are found out, or said by people.',
     }),
-    note: optionalText({ maxLength: 255, description: 'For people. It is erased with the address.' }),
+    note: optionalText({
+      maxLength: 255,
+      sensitive: true,
+      description: 'For people. It is erased with the address.',
+    }),
     scope: optional<(typeof suppressionScopes)[number]>('string', {
       enum: [...suppressionScopes, null],
       description: 'Whether nothing is sent (`all`, the default), or no campaigns.',
@@ -110,6 +115,7 @@ export const listQuery = Type.Object(
       Type.String({
         minLength: 1,
         maxLength: addressLengthMax,
+        sensitive: true,
         description:
           'A whole address, which is found even if it was erased, or the beginning of one that was not.',
       }),

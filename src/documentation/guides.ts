@@ -38,6 +38,7 @@ export const guideGroups: readonly { title: string; guides: readonly GuideFile[]
       ]),
       inDocs('tracking', 'Unsubscribing, opens and clicks', ['email-campaigns']),
       inDocs('import', 'Import and export', ['contacts', 'events']),
+      inDocs('request-log', 'The request log', ['request-log']),
       inDocs('sandbox', 'The sandbox', []),
       inDocs('sms-simulator', 'SMS simulator', ['sms']),
       inDocs('chat-app-simulator', 'Chat-app simulator', ['chat-app']),

@@ -1,6 +1,7 @@
 import type { Config } from '../config.ts';
 import type { InstanceHosts } from '../domains/domains.ts';
 import type { AcceptTools, DeliveryObserver } from '../messages/messages.ts';
+import type { LoggedCounts } from '../request-log/request-log.ts';
 import type { Clock } from '../platform/clock.ts';
 import type { AnsweredRequest } from '../platform/http/server.ts';
 import type { Resolver } from '../platform/dns/dns.ts';
@@ -13,6 +14,7 @@ export type Observers = {
   delivery: DeliveryObserver;
   onAccepted: NonNullable<AcceptTools['onAccepted']>;
   onAnswered: (answered: AnsweredRequest) => void;
+  onLogged: (logged: LoggedCounts) => void;
 };
 
 /** An installation whose secret was not looked at. */

@@ -82,6 +82,9 @@ export function addOrganizationCommands(group: Command): void {
         'whether too many bounces or complaints suspend it for email automatically',
       ).choices(['on', 'off']),
     )
+    .addOption(
+      new Option('--request-log <switch>', 'whether its requests are logged for it').choices(['on', 'off']),
+    )
     .action(
       onInstallation((installation, named: string | undefined, options: PlanOptions & { org?: string }) =>
         onNamedOrganization(installation, [named, options.org], (id) =>
@@ -177,6 +180,7 @@ type PlanOptions = Pick<PlanChange, 'requestsPerWindow' | 'eventsPerWindow' | 's
   quota?: NonNullable<PlanChange['quotas']>;
   limit?: NonNullable<PlanChange['limits']>;
   reputationGuard?: 'on' | 'off';
+  requestLog?: 'on' | 'off';
 };
 
 async function runOrganizationUpdate(
@@ -184,7 +188,8 @@ async function runOrganizationUpdate(
   id: string,
   options: PlanOptions,
 ): Promise<CommandOutcome> {
-  const { requestsPerWindow, eventsPerWindow, quota, limit, suspend, resume, reputationGuard } = options;
+  const { requestsPerWindow, eventsPerWindow, quota, limit, suspend, resume } = options;
+  const { reputationGuard, requestLog } = options;
   const storageLimitBytes = limitOf(options.storageLimit);
   const eventsKeptDays = limitOf(options.eventsKeptDays);
   const messagesKeptDays = limitOf(options.messagesKeptDays);
@@ -201,6 +206,7 @@ async function runOrganizationUpdate(
     ...(suspend !== undefined && { suspend }),
     ...(resume !== undefined && { resume }),
     ...(reputationGuard !== undefined && { hasReputationGuard: reputationGuard === 'on' }),
+    ...(requestLog !== undefined && { hasRequestLog: requestLog === 'on' }),
   };
   if (Object.keys(change).length === 0) return refuse('Nothing to change. Add --help to see the options.');
   const both = suspend?.filter((channel) => resume?.includes(channel)) ?? [];
@@ -223,6 +229,7 @@ async function runOrganizationUpdate(
       ...(suspend !== undefined && { suspended: suspend }),
       ...(resume !== undefined && { resumed: resume }),
       ...(reputationGuard !== undefined && { reputation_guard: reputationGuard }),
+      ...(requestLog !== undefined && { request_log: requestLog }),
       ...(warnings.length > 0 && { warnings }),
     },
     [`Changed the organization ${id}.`, ...warnings].join('\n'),
@@ -274,6 +281,7 @@ async function runOrganizationList(
         guard_suspension: organization.guardSuspension,
         reputation_guard: organization.hasReputationGuard ? 'on' : 'off',
         reputation_warned_at: organization.reputationWarnedAt,
+        request_log: organization.hasRequestLog ? 'on' : 'off',
         created_at: organization.createdAt,
       })),
       has_more: hasMore,

@@ -109,5 +109,9 @@ const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
       name: 'Push campaigns',
       description: 'One notification to the devices of many contacts, in the same way as email campaigns.',
     },
+    {
+      name: 'Request log',
+      description: 'What your programs have asked of the API in the last 7 days, and why it was refused.',
+    },
   ],
 };

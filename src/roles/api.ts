@@ -3,7 +3,13 @@ import { projectDirectory } from '../config.ts';
 import { audienceRoutes } from '../audience/routes.ts';
 import { chatAppRoutes } from '../chatapp/chatapp.ts';
 import { chatAppProviders } from '../channels/chatapp/providers/registry.ts';
-import { createKeyring, hasOrganizations, type Keyring, type Scope } from '../accounts/accounts.ts';
+import {
+  createKeyring,
+  type Grant,
+  hasOrganizations,
+  type Keyring,
+  type Scope,
+} from '../accounts/accounts.ts';
 import { campaignRoutes } from '../campaigns/routes.ts';
 import { chatTemplateRoutes } from '../chat-templates/routes.ts';
 import { createDeviceRing, type DeviceRing, deviceSecretHelp, liftOptOuts } from '../devices/devices.ts';
@@ -22,12 +28,13 @@ import { hasSandbox, type Installation, publicUrlOf, sandboxAccessOf } from '../
 import { createAcceptor, createHorizon } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import type { Admission, Admit, CountedMore } from '../platform/http/admission.ts';
-import { createBodyThread, inlineRunner } from '../platform/http/body-threads.ts';
+import { createBodyThread, inlineRunner, type TaskRunner } from '../platform/http/body-threads.ts';
 import { forbidden, PublicError, rateLimitExceeded, unauthorized } from '../platform/http/errors.ts';
 import { isKeyUsed, retentionMs } from '../platform/http/idempotency.ts';
 import { createRateLimiter, type RateLimiter, type RateVerdict } from '../platform/http/rate-limit.ts';
 import {
   type PageRequest,
+  type RequestHolder,
   type Route,
   routeKey,
   scopeOfDevices,
@@ -50,6 +57,8 @@ import { createWaker } from '../platform/queue/wake.ts';
 import { createWatch } from '../platform/queue/watch.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { wordFor } from '../platform/wording.ts';
+import { createRequestRecorder } from '../request-log/request-log.ts';
+import { requestLogRoutes } from '../request-log/routes.ts';
 import { findReadFields } from '../segments/segments.ts';
 import { segmentRoutes } from '../segments/routes.ts';
 import { sandboxPages } from '../sandbox/routes.ts';
@@ -77,12 +86,23 @@ import { programName } from '../platform/program-name.ts';
 const galleryDirectory = path.join(projectDirectory, 'gallery');
 const sdkDirectory = path.join(projectDirectory, 'dist', 'web-push');
 
+/** What a server has running beside its routes. */
+type RouteListTools = {
+  loadGallery: ReturnType<typeof openGallery>;
+  runner: TaskRunner;
+  eventWatch: ReturnType<typeof createWatch>;
+  flushRequestLog: () => Promise<void>;
+};
+
 /** Every route of the API: what is served, documented and tested comes from this table. */
 export function listRoutes(
   installation: Installation,
-  loadGallery = openGallery(galleryDirectory),
-  runner = inlineRunner,
-  eventWatch = createWatch(installation, 'webhook_events'),
+  {
+    loadGallery = openGallery(galleryDirectory),
+    runner = inlineRunner,
+    eventWatch = createWatch(installation, 'webhook_events'),
+    flushRequestLog = () => Promise.resolve(),
+  }: Partial<RouteListTools> = {},
 ): Route[] {
   const { database, clock, newId, secrets, observers } = installation;
   const wakeWorkers = createWaker(installation, 'deliveries');
@@ -167,6 +187,7 @@ export function listRoutes(
       describers: createEventDescribers(readHorizon),
       eventWatch,
     }),
+    ...requestLogRoutes({ database, clock, flush: flushRequestLog }),
   ];
 }
 
@@ -246,7 +267,16 @@ export async function startApi(
     log,
   });
   const eventWatch = createWatch(installation, 'webhook_events');
-  const routes = listRoutes(installation, loadGallery, bodyThread, eventWatch);
+  const requestLog = createRequestRecorder(
+    { ...installation, ...(installation.observers && { onLogged: installation.observers.onLogged }) },
+    { share },
+  );
+  const routes = listRoutes(installation, {
+    loadGallery,
+    runner: bodyThread,
+    eventWatch,
+    flushRequestLog: requestLog.flush,
+  });
   const keyring = createKeyring(installation, share);
   const rateLimiter = createRateLimiter(installation);
   const wakeSegments = createWaker(installation, 'segments');
@@ -287,6 +317,7 @@ export async function startApi(
     findUnreadiness: () => findUnreadiness(installation),
     findDegradations: createConditionWatch(installation),
     ...(installation.observers && { onAnswered: installation.observers.onAnswered }),
+    note: requestLog.note,
     limits: { drainMs: config.drainMs, ...limits },
   };
   const { host, port } = config;
@@ -300,7 +331,13 @@ export async function startApi(
       // Requests that wait for events are answered, as all that were begun.
       await Promise.all([eventWatch.stop(), server.stop(how)]);
       // What is kept in memory is written after the last request.
-      await Promise.allSettled([bodyThread.stop(), keyring.flush(), rateLimiter.flush(), recorder.stop()]);
+      await Promise.allSettled([
+        bodyThread.stop(),
+        keyring.flush(),
+        rateLimiter.flush(),
+        recorder.stop(),
+        requestLog.stop(),
+      ]);
     },
   };
 }
@@ -322,9 +359,11 @@ function createDoorman(keyring: Keyring, rateLimiter: RateLimiter, deviceRing: D
       return { rate: null, result: error };
     }
     // Not counted: whoever has stolen a key could use up what its owner may ask.
-    if (grant === 'foreign_address') {
-      return { rate: null, result: new PublicError(forbidden, foreignAddressHelp) };
+    if ('kind' in grant) {
+      const result = new PublicError(forbidden, foreignAddressHelp);
+      return { rate: null, result, holder: holderOf(grant.grant) };
     }
+    const holder = holderOf(grant);
     const { organizationId, requestsPerWindow, eventsPerWindow, scopes, fullStorage } = grant;
     const [noun, limit] =
       request.countsAs === 'event'
@@ -335,11 +374,12 @@ function createDoorman(keyring: Keyring, rateLimiter: RateLimiter, deviceRing: D
       return { rate, error: rate.isWithin ? null : exceed(rate, noun) };
     };
     const { rate, error } = count(1);
-    if (error !== null) return { rate, result: error };
+    if (error !== null) return { rate, result: error, holder };
     if (request.scope !== null && !scopes.has(request.scope as Scope)) {
-      return { rate, result: new PublicError(forbidden, `The API key lacks the scope ${request.scope}.`) };
+      const result = new PublicError(forbidden, `The API key lacks the scope ${request.scope}.`);
+      return { rate, result, holder };
     }
-    return { rate, result: { organizationId, apiKeyId: grant.keyId, fullStorage }, countMore: count };
+    return { rate, result: { organizationId, apiKeyId: grant.keyId, fullStorage }, holder, countMore: count };
   };
 }
 
@@ -351,7 +391,15 @@ async function admitDevice(deviceRing: DeviceRing, secret: string): Promise<Admi
   const found = await deviceRing.find(secret);
   if (found === null) return { rate: null, result: new PublicError(unauthorized, deviceSecretHelp) };
   const { organizationId, device, rate } = found;
-  return { rate, result: rate.isWithin ? { organizationId, device } : exceed(rate, 'requests') };
+  return {
+    rate,
+    result: rate.isWithin ? { organizationId, device } : exceed(rate, 'requests'),
+    holder: { organizationId, apiKey: null },
+  };
+}
+
+function holderOf({ organizationId, keyId: id, keyName: name }: Grant): RequestHolder {
+  return { organizationId, apiKey: { id, name } };
 }
 
 function exceed({ limit, resetSeconds }: RateVerdict, noun: 'requests' | 'events'): PublicError {

@@ -18,6 +18,7 @@ import { deleteOldRateWindows } from '../platform/http/rate-limit.ts';
 import type { Log } from '../platform/log.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { createPartitions, splitPartitionsAhead } from '../platform/postgres/partitions.ts';
+import { dropOldRequests } from '../request-log/request-log.ts';
 import { tidySandbox } from '../sandbox/sandbox.ts';
 import { dropOldEvents } from '../webhooks/webhooks.ts';
 import { messageChannels } from './channels.ts';
@@ -56,6 +57,7 @@ export function housekeepingSteps({
     { name: 'reached people', run: () => deleteOldReached({ clock }, database) },
     { name: 'mail to the postmaster', run: () => deleteOldPostmasterMail({ clock }, database) },
     { name: 'sandbox', run: () => tidySandbox(database) },
+    { name: 'request log', run: () => dropOldRequests({ database, clock }) },
     {
       name: 'smaller partitions',
       run: () => splitPartitionsAhead(database, now(clock), config.partitionSize),

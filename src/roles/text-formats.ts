@@ -4,6 +4,7 @@ import { domainFormats } from '../domains/domains.ts';
 import { emailFormats } from '../email/email.ts';
 import { pushFormats } from '../push/push.ts';
 import { paginationFormats } from '../platform/http/pagination.ts';
+import { requestLogFormats } from '../request-log/request-log.ts';
 import { templateFormats } from '../templates/templates.ts';
 import { webhookFormats } from '../webhooks/webhooks.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
@@ -16,6 +17,7 @@ export const textFormats: Readonly<Record<string, TextFormat>> = {
   ...domainFormats,
   ...emailFormats,
   ...pushFormats,
+  ...requestLogFormats,
   ...templateFormats,
   ...webhookFormats,
 };

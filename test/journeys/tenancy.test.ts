@@ -166,6 +166,12 @@ makeForeign['/chatapp/:id'] = async () => {
   return sent.body.id;
 };
 
+makeForeign['/logs/:id'] = async () => {
+  const refused = await server.request('POST', '/v1/lists', {}, withKey(other.key));
+  expect(refused.status).toBe(422);
+  return refused.headers.get('x-request-id')!;
+};
+
 makeForeign['/push/contacts/:contact_id'] = () => makeForeign['/contacts/:id']!();
 
 const campaignContents = {
@@ -370,10 +376,18 @@ const namedByField: Readonly<Record<string, string>> = {
   exclude_tag_ids: '/tags/:id',
   exclude_segment_ids: '/segments/:id',
   template_id: '/templates/:id',
+  request_id: '/logs/:id',
 };
 
-/** Ids that clients choose themselves. */
-const namesOfOthers = ['external_id', 'content_id', 'installation_id', 'android_channel_id'];
+/** Ids that clients choose themselves, and those in the log of requests, which is of what was asked. */
+const namesOfOthers = [
+  'external_id',
+  'content_id',
+  'installation_id',
+  'android_channel_id',
+  'resource_id',
+  'key_id',
+];
 
 function isIdField(field: string): boolean {
   return /_ids?$/.test(field) && !namesOfOthers.includes(field);

@@ -454,6 +454,7 @@ const housekeeping: Readonly<Record<string, Cases>> = {
   'mail to the postmaster': ofAllTogether,
   sandbox: ofAllTogether,
   'webhook events': ofAllTogether,
+  'request log': ofAllTogether,
   storage: ofAllTogether,
   'smaller partitions': ofNobody,
   messages: {

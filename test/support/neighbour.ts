@@ -124,6 +124,10 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
     provider_message_id: 'null',
   },
   reputation_counts: { sent: '1000', bounced: '1000', complained: '1000' },
+  request_log: {
+    message: `'Of the neighbour'`,
+    api_key_name: `case when i.api_key_id is not null then 'Theirs' end`,
+  },
   // Never computed: its conditions name sets that are not the neighbour's.
   segments: { status: `'ready'`, computed_at: 'null', compute_at: 'null' },
   // A number is approved for one organization only, and an answer to it goes to all that have it.

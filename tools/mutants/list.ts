@@ -31,6 +31,7 @@ import { roundTrips } from './list/round-trips.ts';
 import { events } from './list/events.ts';
 import { http } from './list/http.ts';
 import { imports } from './list/imports.ts';
+import { requestLog } from './list/request-log.ts';
 import { retention } from './list/retention.ts';
 import { international } from './list/international.ts';
 import { webhookAttempts } from './list/webhook-attempts.ts';
@@ -39,6 +40,7 @@ import type { Mutant } from './mutant.ts';
 export const allMutants: readonly Mutant[] = [
   ...messages,
   ...backups,
+  ...requestLog,
   ...retention,
   ...campaigns,
   ...segments,

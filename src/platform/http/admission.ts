@@ -3,13 +3,15 @@ import type { IncomingMessage } from 'node:http';
 import { overloaded, PublicError, unauthorized } from './errors.ts';
 import { pathOf } from './known-paths.ts';
 import type { RateVerdict } from './rate-limit.ts';
-import type { Caller, Route } from './route.ts';
+import type { Caller, RequestHolder, Route } from './route.ts';
 
 /** Who asks for something of the API, and whether they may: what a request is refused for before its body is looked at. */
 
 export type Admission = {
   rate: RateVerdict | null;
   result: Caller | PublicError;
+  /** Left out where nobody knows whose the request is. */
+  holder?: RequestHolder;
   /** Counts what a request turns out to ask for beyond the one that it was admitted as. */
   countMore?: (amount: number) => CountedMore;
 };
@@ -70,6 +72,7 @@ async function admitRequest(
   });
   if (admission.rate !== null) tellRate(reply, admission.rate);
   request.countMore = admission.countMore ?? null;
+  request.holder = admission.holder ?? null;
   const { result } = admission;
   if (!(result instanceof PublicError)) request.caller = result;
   else if (route !== null || result.definition !== unauthorized) throw result;

@@ -24,6 +24,7 @@ import {
 
 export function sendError(reply: FastifyReply, error: PublicError): void {
   reply.request.errorName = error.definition.name;
+  reply.request.errorMessage = error.message;
   void reply
     .code(error.definition.statusCode)
     .headers(error.headers)

@@ -23,6 +23,7 @@ import { fingerprintOf, keyConflict, readIdempotencyKey, type ScopedKey } from '
 import { canonicalJson, showKey } from './json-text.ts';
 import { describeMethods, type KnownPath, type KnownPaths, listAllowed } from './known-paths.ts';
 import { isCursor } from './pagination.ts';
+import { redact } from './redaction.ts';
 import { wrongContentType } from './refusals.ts';
 import {
   type Caller,
@@ -87,6 +88,7 @@ export async function runRoute(
   let place: Share | null = null;
   let paced: PacedAnswer | null = null;
   let answerBytes = 0;
+  let sent: unknown;
   try {
     place = tools.places.take(caller.organizationId, 1);
     if (place === null) throw tooManyRequests();
@@ -96,6 +98,7 @@ export async function runRoute(
     const body = await readRouteBody(tools, route, checks, collected, {
       wantsCanonical: key !== null,
       facts,
+      onRead: (value) => (sent = value),
     });
     if (body.kind === 'invalid') throw await refuseBody(tools, route, caller, key, body.issues);
     if (route.addsStorage && caller.fullStorage)
@@ -113,9 +116,14 @@ export async function runRoute(
       facts,
       traceId: readTraceId(request.headers.traceparent),
     });
+    request.resourceId = idOf(response);
     const written = writeResponse(route, response);
     answerBytes = written.body.length;
     return sendResponse(tools, request, reply, route, written);
+  } catch (cause) {
+    // At once: what was sent is let go of as soon as it is refused.
+    if (route.body !== null) request.shownBody = redact(route.body, sent);
+    throw cause;
   } finally {
     paced?.end(answerBytes);
     place?.release();
@@ -186,8 +194,9 @@ async function readRouteBody(
   route: Route,
   checks: Checks,
   body: CollectedBody,
-  { wantsCanonical, facts }: { wantsCanonical: boolean; facts: RuleFacts },
+  asked: { wantsCanonical: boolean; facts: RuleFacts; onRead: (value: unknown) => void },
 ): Promise<Exclude<BodyReading, { kind: 'malformed' }>> {
+  const { wantsCanonical, facts, onRead } = asked;
   const validate = checks.body;
   if (validate === null) {
     const canonical = wantsCanonical ? sha256(canonicalJson(null)) : null;
@@ -197,12 +206,16 @@ async function readRouteBody(
     body.length < largeBodyBytesMin
       ? readBody(
           body.length === 0 && route.isBodyOptional ? emptyObject : Buffer.concat(body.blocks),
-          (value) => validate(value, facts),
+          (value) => {
+            onRead(value);
+            return validate(value, facts);
+          },
           wantsCanonical,
         )
       : await readLargeBody(tools, body.blocks, { schemaKey: routeKey(route), wantsCanonical, facts });
   if (reading.kind === 'malformed')
     throw new PublicError(badRequest, `The request is malformed: ${reading.problem}.`);
+  if (reading.kind === 'valid') onRead(reading.value);
   return reading;
 }
 
@@ -294,6 +307,16 @@ function sendResponse(
     .headers({ ...headers })
     .code(statusCode)
     .send(body);
+}
+
+/** Of what was made. */
+function idOf(response: RouteResponse): string | null {
+  if (response.kind === 'written') return null;
+  const id =
+    response.kind === 'json'
+      ? (response.body as { id?: unknown } | null)?.id
+      : /^\{"id":"([0-9a-f-]{36})"/.exec(response.response.text)?.[1];
+  return typeof id === 'string' && isUuid(id) ? id : null;
 }
 
 type WrittenResponse = { statusCode: number; headers: Readonly<Record<string, string>>; body: Buffer };

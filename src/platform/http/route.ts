@@ -14,6 +14,9 @@ export type Caller = {
   fullStorage?: FullStorage | null;
 };
 
+/** Whose a request is, also of one that is refused for all that. `apiKey` is null where a device asks. */
+export type RequestHolder = { organizationId: string; apiKey: { id: string; name: string } | null };
+
 /** What an organization stores, which is its limit or more. */
 export type FullStorage = { bytes: number; limitBytes: number };
 
@@ -73,6 +76,8 @@ export type Route = {
    * API key has no place in a page.
    */
   isForBrowsers: boolean;
+  /** What it shows is the log of requests, which would fill with those who look at it. */
+  isLookAtLog: boolean;
   /**
    * Set where a request counts towards the limit of events and not of requests: as how many, by its body as `handle` gets
    * it. It counts as one before its body is known.
@@ -115,6 +120,7 @@ type RouteInput<Params extends TObject, Query extends TObject, Body extends TSch
   /** Of a POST alone, unless this says otherwise. */
   addsStorage?: boolean;
   isForBrowsers?: boolean;
+  isLookAtLog?: boolean;
   countEvents?: Route['countEvents'];
   errors?: readonly ErrorDefinition[];
   handle: (request: RouteRequest<Static<Params>, Static<Query>, Static<Body>>) => Promise<RouteResponse>;
@@ -137,6 +143,7 @@ export function defineRoute<
     isIdempotent: input.isIdempotent ?? false,
     addsStorage,
     isForBrowsers: input.isForBrowsers ?? false,
+    isLookAtLog: input.isLookAtLog ?? false,
     countEvents: input.countEvents ?? null,
     errors: [...(input.errors ?? []), ...(addsStorage ? [storageLimitReached] : [])],
     // The server hands over only what these very schemas let through.

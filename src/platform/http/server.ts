@@ -11,6 +11,7 @@ import { declaredBytes } from './body-reader.ts';
 import { shareConnections } from './connection-shares.ts';
 import { badRequest, notFound, PublicError } from './errors.ts';
 import { createKnownPaths } from './known-paths.ts';
+import { noteRequest, type NoteRequest } from './logged-request.ts';
 import { addPage, createPageCounter, type PageTools } from './page-handler.ts';
 import {
   answerUnparsable,
@@ -20,7 +21,7 @@ import {
   wrongContentType,
 } from './refusals.ts';
 import { handleInOrder, type PipelineLimits } from './response-order.ts';
-import type { Caller, Route, WebPage } from './route.ts';
+import type { Caller, RequestHolder, Route, WebPage } from './route.ts';
 import {
   compileChecks,
   noSuchMethod,
@@ -64,6 +65,8 @@ export type HttpServerOptions = RouteServices & {
   findDegradations?: () => Promise<readonly { kind: string; message: string }[]>;
   /** Called once for each request that is over. It must return at once. Left out: nothing is counted. */
   onAnswered?: (answered: AnsweredRequest) => void;
+  /** Told of each request of a known organization. Left out: none is logged for it. */
+  note?: NoteRequest;
   limits?: Partial<HttpLimits>;
 };
 
@@ -179,6 +182,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
         'x-content-type-options': 'nosniff',
         'cache-control': 'no-store',
       });
+      beginLine(request, reply, options);
       void admitIfApi(request, reply, null, admission)
         .then(
           () => mapFrameworkError(cause),
@@ -303,9 +307,15 @@ declare module 'fastify' {
   // eslint-disable-next-line @typescript-eslint/consistent-type-definitions -- an interface can be extended, a type cannot
   interface FastifyRequest {
     caller: Caller | null;
+    /** Also of a request that is refused. */
+    holder: RequestHolder | null;
     countMore: Admission['countMore'] | null;
     startedAtMs: number;
     errorName: string | null;
+    errorMessage: string | null;
+    /** What may be shown of the body of a refused request, and what was made by one that was not. */
+    shownBody: string | null;
+    resourceId: string | null;
     /** A content type other than JSON, or none: an error only if there is a body. */
     hasOtherType: boolean;
   }
@@ -325,22 +335,22 @@ function addLifecycle(
   admission: AdmissionTools & { state: ServerState },
 ): void {
   app.decorateRequest('caller', null);
+  app.decorateRequest('holder', null);
   app.decorateRequest('countMore', null);
   app.decorateRequest('startedAtMs', 0);
   app.decorateRequest('errorName', null);
+  app.decorateRequest('errorMessage', null);
+  app.decorateRequest('shownBody', null);
+  app.decorateRequest('resourceId', null);
   app.decorateRequest('hasOtherType', false);
 
   app.addHook('onRequest', async (request, reply) => {
-    request.startedAtMs = options.clock.monotonicMs();
+    beginLine(request, reply, options);
     reply.header('x-request-id', request.id);
     // Nothing that a key gives access to is kept on the way or guessed the type of. Pages have headers of their own.
     reply.headers({ 'x-content-type-options': 'nosniff', 'cache-control': 'no-store' });
     // Also with an error: a browser that cannot read its status takes it for no answer, and asks again.
     if (request.routeOptions.config.route?.isForBrowsers === true) reply.header(...anyOrigin);
-    // Not Fastify's onResponse, which a client that leaves before its answer never brings about.
-    reply.raw.once('close', () => {
-      logRequest(request, reply, options);
-    });
     limitLeftovers(request, reply, options.clock, limits.arrival);
     const isHostless = request.raw.headers.host === undefined && request.raw.httpVersion === '1.1';
     await admitIfApi(
@@ -377,6 +387,14 @@ function limitLeftovers(
   });
 }
 
+/** Not by Fastify's onResponse, which a client that leaves before its answer never brings about. */
+function beginLine(request: FastifyRequest, reply: FastifyReply, options: HttpServerOptions): void {
+  request.startedAtMs = options.clock.monotonicMs();
+  reply.raw.once('close', () => {
+    logRequest(request, reply, options);
+  });
+}
+
 function logRequest(request: FastifyRequest, reply: FastifyReply, options: HttpServerOptions): void {
   const { config } = request.routeOptions;
   const isRoutine = config.page?.isRoutine ?? config.isRoutine ?? false;
@@ -402,6 +420,8 @@ function logRequest(request: FastifyRequest, reply: FastifyReply, options: HttpS
     status: status ?? null,
     durationMs,
   });
+  if (options.note !== undefined)
+    noteRequest(options.note, request, reply, { durationMs, endedAtMs: options.clock.nowMs() });
 }
 
 /** Bodies are collected by `runRoute`, which knows the route's limits; this only says which types are accepted. */

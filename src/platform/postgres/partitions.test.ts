@@ -334,3 +334,20 @@ test('times without a partition are named, and so is what a table takes on disk'
   });
   expect(extent!.bytes).toBeGreaterThan(0);
 });
+
+test('a table whose rows go by the day has days, whatever the size of the others', async () => {
+  const at = new Date('2060-03-30T12:00:00Z');
+  await createPartitions(database, at, 'month');
+  const days = (await listPartitions('request_log')).filter((name) => name.startsWith('request_log_2060'));
+  expect(days).toEqual([
+    'request_log_2060_03_30',
+    'request_log_2060_03_31',
+    ...[1, 2, 3, 4, 5, 6].map((day) => `request_log_2060_04_0${day}`),
+  ]);
+  await splitPartitionsAhead(database, at, 'month');
+  const missing = async () =>
+    (await findMissingPartitions(database, at, 'month')).filter((name) => name.startsWith('request_log'));
+  expect(await missing()).toEqual([]);
+  await database.rows(unpreparedStatement('drop table request_log_2060_04_02'));
+  expect(await missing()).toEqual(['request_log of 2060-04-02']);
+});

@@ -117,6 +117,9 @@ export const servingPrivileges: Readonly<Record<string, Privileges>> = {
   webhook_events: { request: 'select' },
   webhook_event_days: { request: 'select' },
 
+  // What was asked, which nobody changes.
+  request_log: { request: 'select, insert' },
+
   // Of workers and the operator alone.
   chat_app_reached_people: {},
   conversions: {},

@@ -107,6 +107,11 @@ export function createMeters(
     buckets: requestBuckets,
     registers,
   });
+  const logged = counter(
+    'postillion_request_log_total',
+    'Requests of organizations for their log: written, left out by its rates, or lost since the database did not take them.',
+    ['outcome'],
+  );
   const connections = new Gauge({
     name: 'postillion_database_connections',
     help: 'Connections of the pool that are used, idle, or may still be opened.',
@@ -149,6 +154,9 @@ export function createMeters(
         const labels = { method: route === 'none' ? 'any' : method, route };
         requests.inc({ ...labels, status: status === null ? 'left' : `${status}` });
         requestSeconds.observe(labels, durationMs / 1_000);
+      },
+      onLogged: (counts) => {
+        for (const [outcome, count] of Object.entries(counts)) logged.inc({ outcome }, count);
       },
       delivery: {
         onHandedOff: ({ channel, provider }) => {

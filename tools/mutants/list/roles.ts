@@ -52,7 +52,7 @@ export const roles: readonly Mutant[] = [
   },
   {
     file: 'src/roles/api.ts',
-    from: 'if (error !== null) return { rate, result: error };',
+    from: 'if (error !== null) return { rate, result: error, holder };',
     to: '',
     tests: ['test/journeys/http-edge.system.test.ts'],
     named: 'counts what reaches no route as well, and limits it',
