@@ -557,13 +557,13 @@ export async function findHeldSets(
 }
 
 /**
- * Makes the contacts for which a predicate over `contact` is true the members of a set, and writes only differences. The
- * predicate's values begin with the organization, the set, and, if `isPartial`, the ids of the contacts to which the
+ * Makes the contacts for which a predicate over `contact`, and over what it joins to it, is true the members of a set, and
+ * writes only differences. What is joined has one row for each contact at most. The predicate's values begin with the organization, the set, and, if `isPartial`, the ids of the contacts to which the
  * update is limited. No other transaction may write the members of the set in the meantime.
  */
 export async function syncMembers(
   transaction: Connection,
-  predicate: { text: Predicate; values: readonly unknown[] },
+  predicate: { text: Predicate; joins: string; values: readonly unknown[] },
   { isPartial }: { isPartial: boolean },
 ): Promise<{ joined: number; left: number }> {
   const among = (column: string) =>
@@ -572,7 +572,7 @@ export async function syncMembers(
     unpreparedStatement<{ joined: number; left: number }>(
       `with matching as materialized (
          select contact.id
-         from contacts contact
+         from contacts contact ${predicate.joins}
          where contact.organization_id = $1 and ${among('contact.id')} and ${predicate.text}
        ), joined as (
          insert into memberships (organization_id, set_id, contact_id)

@@ -14,77 +14,33 @@ export type Doing = {
   times: { least: number } | { exactly: number };
 };
 
-/** SQL for the organization, for the column of the contact, and for the ids of those that matter, if not all do. */
-export type DoingScope = { organization: string; contact: string; among: string | null };
+/** SQL for the organization, and for the column of the contact. */
+export type DoingScope = { organization: string; contact: string };
+
+/** A field of a payload, and the type that its event declares. */
+export type EventField = { name: string; type: FieldType };
 
 /**
- * SQL that is true if the contact did it, and is never null. `bind` makes a value a parameter and returns its
- * placeholder.
+ * SQL that is true if the contact did it, and is never null, for statements about some contacts: their events are found by
+ * the primary key, contact after contact. For all of them there is `createEventCounts`. `bind` makes a value a parameter and
+ * returns its placeholder.
  *
- * Nothing but the contact comes from outside of the sub-select, so that PostgreSQL can count for all contacts at once,
- * by the index events_of_definition. Where only some matter, it must not: it would read all events of the kind, for each
- * of them in the worst case. Their events are found by the primary key, contact after contact.
- */
-export function hasDone(
-  doing: Doing,
-  { organization, contact, among }: DoingScope,
-  bind: (value: unknown) => string,
-): Predicate {
-  return among === null
-    ? hasDoneAmongAll(doing, { organization, contact }, bind)
-    : hasDoneByItself(doing, { organization, contact }, bind);
-}
-
-function hasDoneAmongAll(
-  doing: Doing,
-  { organization, contact }: Omit<DoingScope, 'among'>,
-  bind: (value: unknown) => string,
-): Predicate {
-  const { eventNumber, times } = doing;
-  const counted = allOf([
-    toPredicate(`e.organization_id = ${organization}::uuid`),
-    toPredicate(`e.definition_number = ${bind(eventNumber)}::integer`),
-    ...limitsOf(doing, bind),
-  ]);
-  if ('least' in times && times.least === 1) {
-    return toPredicate(`exists (
-      select
-      from events e
-      where ${counted} and e.contact_id = ${contact}
-    )`);
-  }
-  const isEnough =
-    'least' in times
-      ? `count(*) >= ${bind(times.least)}::bigint`
-      : `count(*) = ${bind(times.exactly)}::bigint`;
-  return toPredicate(`exists (
-      select
-      from (
-        select e.contact_id
-        from events e
-        where ${counted}
-        group by e.contact_id
-        having ${isEnough}
-      ) done
-      where done.contact_id = ${contact}
-    )`);
-}
-
-/**
  * By `offset` the sub-select stays one for each contact, and by the addition to the number only the primary key can
  * serve it: the planner's statistics of a month that has just begun would have it read everybody's events.
  */
-function hasDoneByItself(
+export function hasDone(
   doing: Doing,
-  { organization, contact }: Omit<DoingScope, 'among'>,
+  { organization, contact }: DoingScope,
   bind: (value: unknown) => string,
 ): Predicate {
-  const { eventNumber, times } = doing;
+  const { eventNumber, since, where, times } = doing;
   const counted = allOf([
     toPredicate(`e.organization_id = ${organization}::uuid`),
     toPredicate(`e.contact_id = ${contact}`),
     toPredicate(`e.definition_number + 0 = ${bind(eventNumber)}::integer`),
-    ...limitsOf(doing, bind),
+    ...happenedAfter(since, bind),
+    ...storedAfter(since, bind),
+    ...where,
   ]);
   if ('least' in times) {
     return toPredicate(`exists (
@@ -101,13 +57,16 @@ function hasDoneByItself(
     ) = ${bind(times.exactly)}::bigint`);
 }
 
-function limitsOf({ since, where }: Doing, bind: (value: unknown) => string): Predicate[] {
-  if (since === null) return [...where];
-  return [
-    toPredicate(`e.occurred_at > ${bind(since.toISOString())}::timestamptz`),
-    toPredicate(`e.id >= ${bind(lowestEventId(since))}::uuid`),
-    ...where,
-  ];
+/** Always, if `since` is null. */
+export function happenedAfter(since: Date | null, bind: (value: unknown) => string): Predicate[] {
+  if (since === null) return [];
+  return [toPredicate(`e.occurred_at > ${bind(since.toISOString())}::timestamptz`)];
+}
+
+/** What holds for all that happened after an instant, and spares the partitions before it. */
+export function storedAfter(since: Date | null, bind: (value: unknown) => string): Predicate[] {
+  if (since === null) return [];
+  return [toPredicate(`e.id >= ${bind(lowestEventId(since))}::uuid`)];
 }
 
 /** An id is made when a request is read, and waits for its turn and for the clocks of two nodes at most so long. */
@@ -137,10 +96,7 @@ const valueForms: Readonly<Record<FieldType, { jsonType: string; toValue: (text:
 };
 
 /** SQL for the value of a field of the events that `hasDone` counts: a `numeric`, a `boolean` or a text. */
-export function fieldValue(
-  { name, type }: { name: string; type: FieldType },
-  bind: (value: unknown) => string,
-): string {
+export function fieldValue({ name, type }: EventField, bind: (value: unknown) => string): string {
   const key = `${bind(name)}::text`;
   const { jsonType, toValue } = valueForms[type];
   return `(case when jsonb_typeof(e.payload -> ${key}) = '${jsonType}' then ${toValue(`(e.payload ->> ${key})`)} end)`;

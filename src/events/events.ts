@@ -1,5 +1,6 @@
 /** What the other rooms may know of events: what contacts do, told by the organization's own systems. */
 export { fieldValue, hasDone } from './contact-events.ts';
+export { createEventCounts, type EventCounts } from './event-counts.ts';
 export {
   bringConversionsForward,
   type ConversionSums,

@@ -252,7 +252,7 @@ function parse(input: unknown): Condition {
 }
 
 /** For each contact, in the order of the ids: what is true of it. */
-const scope = { organization: '$1', among: null };
+const scope = { organization: '$1', eventCounts: null };
 
 async function selectTruths(
   organizationId: string,

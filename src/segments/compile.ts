@@ -1,3 +1,4 @@
+import { createEventCounts } from '../events/events.ts';
 import { allOf, anyOf, negate, type Predicate } from '../platform/postgres/predicate.ts';
 import { type Condition, type Group, listLeaves } from './conditions.ts';
 import type { Compiler } from './leaf.ts';
@@ -34,22 +35,22 @@ function compileGroup({ match, conditions }: Group, compiler: Compiler): Predica
 }
 
 /**
- * A predicate over `contact`, and what it is run with. `first` are the parameters that come before its own: the
- * organization is the first of them. `among` is the placeholder of the ids of the only contacts that matter, if not all
- * do.
+ * A predicate over `contact`, what is to be joined to it, and what it is run with. `first` are the parameters that come
+ * before its own: the organization is the first of them. `isPartial` where only some contacts matter.
  */
 export function compilePredicate(
   condition: Condition,
   first: readonly unknown[],
   at: Date,
-  among: string | null = null,
-): { text: Predicate; values: unknown[] } {
+  { isPartial }: { isPartial: boolean } = { isPartial: false },
+): CompiledPredicate {
   const values = [...first];
-  const text = compileConditions(condition, {
-    bind: (value) => `$${values.push(value)}`,
-    at,
-    organization: '$1',
-    among,
-  });
-  return { text, values };
+  const bind = (value: unknown) => `$${values.push(value)}`;
+  const organization = '$1';
+  const eventCounts = isPartial ? null : createEventCounts(organization, bind);
+  const text = compileConditions(condition, { bind, at, organization, eventCounts });
+  return { text, joins: eventCounts?.joins() ?? '', values };
 }
+
+/** `joins` is empty, or stands after `contacts contact`, to be joined by hash alone (events/event-counts.ts). */
+export type CompiledPredicate = { text: Predicate; joins: string; values: readonly unknown[] };

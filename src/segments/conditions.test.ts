@@ -700,7 +700,12 @@ test('no text of the input becomes text of the statement', () => {
   const values: unknown[] = [];
   const [sql, at] = [(value: unknown) => `$${values.push(value)}`, new Date(0)];
   expect(
-    compileLeaves(parse(all(...texts)), { bind: sql, at, organization: '$1', among: null }).join(),
+    compileLeaves(parse(all(...texts)), {
+      bind: sql,
+      at,
+      organization: '$1',
+      eventCounts: null,
+    }).join(),
   ).not.toContain('drop');
   expect(values.flat()).toContain(hostile);
 });

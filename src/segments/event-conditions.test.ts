@@ -132,38 +132,55 @@ async function store(happened: readonly Happened[]): Promise<string[]> {
   return ids;
 }
 
+const aMatch = fc.constantFrom(...(['any', 'all', 'none'] as const));
+const holdsOf = {
+  any: (truths: readonly boolean[]) => truths.includes(true),
+  all: (truths: readonly boolean[]) => !truths.includes(false),
+  none: (truths: readonly boolean[]) => !truths.includes(true),
+};
+
+/** Those of the contacts for whom it holds, as all contacts are asked and as a few are. */
+async function findBoth(condition: object, ids: readonly string[]): Promise<string[][]> {
+  const reading = await readConditions(database, organizationId, condition);
+  if (!reading.ok) throw new Error(reading.issues.join());
+  const found = [];
+  for (const isPartial of [false, true]) {
+    const compiled = compilePredicate(reading.condition, [organizationId, ids], dateOf(atMs), { isPartial });
+    const rows = await run<{ id: string }>(
+      `select contact.id
+       from contacts contact ${compiled.joins}
+       where contact.organization_id = $1 and contact.id = any ($2::uuid[]) and ${compiled.text}
+       order by 1`,
+      compiled.values,
+    );
+    found.push(rows.map(({ id }) => id));
+  }
+  return found;
+}
+
 test('whoever is asked for is found, nobody else, among all contacts and among a few', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(aHappening, { maxLength: 60 }),
       fc.array(aCondition, { minLength: 1, maxLength: 8 }),
-      async (happened, conditions) => {
+      aMatch,
+      async (happened, conditions, match) => {
         const ids = await store(happened);
-        for (const given of conditions) {
-          const reading = await readConditions(database, organizationId, toCondition(given));
-          if (!reading.ok) throw new Error(reading.issues.join());
-          const expected = ids.filter((_id, person) =>
-            isMeant(
-              given,
-              happened.filter((one) => one.person === person),
-            ),
-          );
-          for (const among of [null, '$2::uuid[]']) {
-            const compiled = compilePredicate(reading.condition, [organizationId, ids], dateOf(atMs), among);
-            const found = await run<{ id: string }>(
-              `select contact.id
-               from contacts contact
-               where contact.organization_id = $1 and contact.id = any ($2::uuid[]) and ${compiled.text}
-               order by 1`,
-              compiled.values,
-            );
-            expect({ given, among, found: found.map(({ id }) => id) }).toEqual({
-              given,
-              among,
-              found: [...expected].sort(),
-            });
-          }
+        const truths = ids.map((_id, person) => {
+          const own = happened.filter((one) => one.person === person);
+          return conditions.map((given) => isMeant(given, own));
+        });
+        for (const [index, given] of conditions.entries()) {
+          const expected = ids.filter((_id, person) => truths[person]![index]).sort();
+          expect({ given, found: await findBoth(toCondition(given), ids) }).toEqual({
+            given,
+            found: [expected, expected],
+          });
         }
+        // Several that ask about the same events are answered together.
+        const group = { type: 'group', match, conditions: conditions.map(toCondition) };
+        const expected = ids.filter((_id, person) => holdsOf[match](truths[person]!)).sort();
+        expect({ group, found: await findBoth(group, ids) }).toEqual({ group, found: [expected, expected] });
       },
     ),
     { numRuns: 40 },

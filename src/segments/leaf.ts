@@ -1,3 +1,4 @@
+import type { EventCounts } from '../events/events.ts';
 import type { Schema } from '../platform/http/openapi.ts';
 import type { Predicate } from '../platform/postgres/predicate.ts';
 import type { Members, Reading } from './reading.ts';
@@ -10,8 +11,8 @@ export type Compiler = {
   at: Date;
   /** SQL for the id of the organization. */
   organization: string;
-  /** SQL for an array of the ids of the only contacts that matter; null if all do. */
-  among: string | null;
+  /** Counts of everybody's events; null where only some contacts matter, whose events are found by the contact. */
+  eventCounts: EventCounts | null;
 };
 
 /** Something of the organization that a condition refers to. */

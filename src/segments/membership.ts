@@ -157,13 +157,13 @@ async function refresh(
     const reading = parseConditions(segment.conditions, context);
     if (!reading.ok) throw new Error(`stored conditions cannot be read: ${reading.issues.join(', ')}`);
     const { condition } = reading;
-    const predicate = compilePredicate(
-      condition,
-      [organizationId, id, contactIds],
-      now(tools.clock),
-      contactIds === null ? null : '$3::uuid[]',
+    const isPartial = contactIds !== null;
+    const predicate = compilePredicate(condition, [organizationId, id, contactIds], now(tools.clock), {
+      isPartial,
+    });
+    const { joined, left } = await store.joinByHash(transaction, predicate, () =>
+      syncMembers(transaction, predicate, { isPartial }),
     );
-    const { joined, left } = await syncMembers(transaction, predicate, { isPartial: contactIds !== null });
     return { hasChanged: joined + left > 0, condition };
   } catch (cause) {
     if (cause instanceof DatabaseUnavailableError || isConflict(cause)) throw cause;

@@ -233,7 +233,9 @@ export async function previewConditions(
     if (!(await store.tryLockPreview(transaction, organizationId))) return { kind: 'busy' };
     await transaction.allowTime(previewTimeoutMs);
     const predicate = compilePredicate(reading.condition, [organizationId], now(tools.clock));
-    const { count, sampleIds } = await store.countMatching(transaction, predicate, sampleSize);
+    const { count, sampleIds } = await store.joinByHash(transaction, predicate, () =>
+      store.countMatching(transaction, predicate, sampleSize),
+    );
     const sample = await listContactsByIds(transaction, organizationId, sampleIds);
     return { kind: 'counted', count, sample };
   });
@@ -258,7 +260,7 @@ export async function explainMembership(
       bind: (value) => `$${values.push(value)}`,
       at: now(tools.clock),
       organization: '$1',
-      among: 'array[$2::uuid]',
+      eventCounts: null,
     });
     const tested = await store.testContact(transaction, { expressions, values });
     if (tested === null) return null;

@@ -6,6 +6,7 @@ import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import type { Predicate } from '../platform/postgres/predicate.ts';
 import { instantOfId } from '../platform/ids.ts';
 import { lockName, tryLockName } from '../platform/postgres/name-locks.ts';
+import type { CompiledPredicate } from './compile.ts';
 import type { SegmentStatus } from './schema.ts';
 
 /** Names, descriptions and members of segments are those of their contact sets, which the audience writes. */
@@ -570,17 +571,30 @@ export async function markStale(
   );
 }
 
+/** Runs a statement with such a predicate: what it joins is joined by hash, and by no nested loop. */
+export async function joinByHash<Result>(
+  transaction: Connection,
+  { joins }: Pick<CompiledPredicate, 'joins'>,
+  run: () => Promise<Result>,
+): Promise<Result> {
+  if (joins === '') return run();
+  await transaction.rows(unpreparedStatement('set local enable_nestloop to off'));
+  const result = await run();
+  await transaction.rows(unpreparedStatement('set local enable_nestloop to default'));
+  return result;
+}
+
 /** Counts the contacts for which a condition holds, and shows the newest of them. `values` begin with the organization. */
 export async function countMatching(
   transaction: Connection,
-  condition: { text: Predicate; values: readonly unknown[] },
+  condition: CompiledPredicate,
   sampleSize: number,
 ): Promise<{ count: number; sampleIds: string[] }> {
   const [row] = await transaction.rows(
     unpreparedStatement<{ count: number; sample_ids: string[] }>(
       `with matching as materialized (
          select contact.id
-         from contacts contact
+         from contacts contact ${condition.joins}
          where contact.organization_id = $1 and ${condition.text}
        )
        select (select count(*) from matching) as count,

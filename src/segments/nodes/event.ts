@@ -1,7 +1,7 @@
 import { type FieldType, fieldTypes, fieldValue, hasDone } from '../../events/events.ts';
 import { toComposed } from '../../platform/characters.ts';
 import { dateOf } from '../../platform/clock.ts';
-import { allOf, negate, type Predicate } from '../../platform/postgres/predicate.ts';
+import { allOf, negate, type Predicate, toPredicate } from '../../platform/postgres/predicate.ts';
 import type { Compiler, LeafType } from '../leaf.ts';
 import { booleanType } from '../operators/boolean.ts';
 import { dateType } from '../operators/date.ts';
@@ -201,17 +201,20 @@ function timesOf(
   withinMs: number | null,
   where: readonly FieldCondition[],
 ): Times {
-  const { bind, at, organization, among } = compiler;
-  const done = (times: { least: number } | { exactly: number }) =>
-    hasDone(
-      {
-        eventNumber: event.number,
-        since: withinMs === null ? null : dateOf(at.getTime() - withinMs),
-        where: where.map(({ comparison, ...field }) => comparison.compile(fieldValue(field, bind), compiler)),
-        times,
-      },
-      { organization, contact: 'contact.id', among },
-      bind,
-    );
-  return { least: (count) => done({ least: count }), exactly: (count) => done({ exactly: count }) };
+  const { bind, at, organization, eventCounts } = compiler;
+  const compileCounted = () => ({
+    eventNumber: event.number,
+    since: withinMs === null ? null : dateOf(at.getTime() - withinMs),
+    where: where.map(({ comparison, ...field }) =>
+      comparison.compile(eventCounts?.valueOf(event.number, field) ?? fieldValue(field, bind), compiler),
+    ),
+  });
+  if (eventCounts === null) {
+    const done = (times: { least: number } | { exactly: number }) =>
+      hasDone({ ...compileCounted(), times }, { organization, contact: 'contact.id' }, bind);
+    return { least: (count) => done({ least: count }), exactly: (count) => done({ exactly: count }) };
+  }
+  const compare = (operator: '>=' | '=', count: number) =>
+    toPredicate(`${eventCounts.countOf(compileCounted())} ${operator} ${bind(count)}::bigint`);
+  return { least: (count) => compare('>=', count), exactly: (count) => compare('=', count) };
 }
