@@ -151,6 +151,11 @@ test.each([
   ['nothing else is set', {}, ownMachine],
   ['it listens on every address', { HOST: '0.0.0.0' }, []],
   ['it is known to others', reached, []],
+  [
+    'its database serves others as well',
+    { DATABASE_URL: 'postgres://localhost/postillion', POSTILLION_SECRET: 'a'.repeat(32) },
+    [],
+  ],
   ['a proxy stands before it', { POSTILLION_TRUSTED_PROXIES: '127.0.0.1' }, []],
   [
     'the operator says where',

@@ -146,7 +146,7 @@ export const settings = {
     type: 'list',
     default: '',
     about:
-      'Where webhooks may go beside the public Internet, separated by commas: hosts such as hooks.internal, `*.` for all names below one, addresses and CIDR ranges. Each customer can have requests sent there, and reads how they are answered. Empty: this machine as localhost, where HOST is one of this machine alone and neither POSTILLION_PUBLIC_URL nor POSTILLION_TRUSTED_PROXIES is set; else nothing.',
+      'Where webhooks may go beside the public Internet, separated by commas: hosts such as hooks.internal, `*.` for all names below one, addresses and CIDR ranges. Each customer can have requests sent there, and reads how they are answered. Empty: localhost, as long as the embedded PostgreSQL is used, HOST is an address of this machine alone, and neither POSTILLION_PUBLIC_URL nor POSTILLION_TRUSTED_PROXIES is set; else nothing.',
   },
   POSTILLION_SANDBOX_ACCESS: {
     type: 'choice',
@@ -441,7 +441,9 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
   const isBehindProxy = publicUrl !== '' || trustedProxies.length > 0;
   // What others can reach is not opened by an address, which a proxy on this machine lends to everybody.
   const guessedAccess = isBehindProxy ? 'token' : 'loopback';
-  if (webhookAllowedHosts.length === 0 && !isBehindProxy && isLoopbackHost(host))
+  // Whoever tries this out on one machine. A worker of its own has an API elsewhere, which others may reach.
+  const isOfOneMachine = databaseUrl === '' && !isBehindProxy && isLoopbackHost(host);
+  if (webhookAllowedHosts.length === 0 && isOfOneMachine)
     webhookAllowedHosts.push('localhost', '127.0.0.0/8', '::1');
 
   const config: Config = {
