@@ -186,3 +186,33 @@ test('whoever is asked for is found, nobody else, among all contacts and among a
     { numRuns: 40 },
   );
 });
+
+const order = { type: 'event', event: 'order' };
+const within = (value: number) => ({ ...order, within: { value, unit: 'day' } });
+const never = { count: { operator: 'eq', value: 0 } };
+const lessThan = (value: number) => ({ ...order, count: { operator: 'lt', value } });
+const large = { ...order, where: [{ field: 'total', operator: 'gt', value: 10 }] };
+
+test.each([
+  ['any', [within(30), within(7)], ['long ago', 'lately', 'long ago for much']],
+  ['any', [within(7), within(30)], ['long ago', 'lately', 'long ago for much']],
+  ['all', [within(30), { ...within(7), ...never }], ['long ago', 'long ago for much']],
+  ['any', [large, within(3)], ['lately', 'long ago for much']],
+  ['all', [large, within(30)], ['long ago for much']],
+  ['all', [lessThan(2), lessThan(3)], ['long ago', 'lately', 'long ago for much', 'never']],
+] as const)(
+  'two conditions about the same events have periods and values of their own: %s of %j',
+  async (match, conditions, expected) => {
+    const ids = await store([
+      { person: 0, kind: 'order', daysAgo: 20, total: 5 },
+      { person: 1, kind: 'order', daysAgo: 2.5, total: 5 },
+      { person: 2, kind: 'order', daysAgo: 20, total: 20 },
+    ]);
+    const named = new Map(
+      ['long ago', 'lately', 'long ago for much', 'never'].map((name, at) => [ids[at], name]),
+    );
+    const found = await findBoth({ type: 'group', match, conditions }, ids.slice(0, 4));
+    const names = found.map((each) => each.map((id) => named.get(id)).sort());
+    expect(names).toEqual([[...expected].sort(), [...expected].sort()]);
+  },
+);

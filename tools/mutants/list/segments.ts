@@ -325,6 +325,7 @@ export const segments: readonly Mutant[] = [
     from: 'const earliestMs = Math.min(...times);',
     to: 'const earliestMs = Math.max(...times);',
     tests: ['src/segments/event-conditions.test.ts'],
+    named: 'two conditions about the same events',
     harm: 'who did it three weeks ago is left out, since another condition asks about the last week',
   },
   {
@@ -332,6 +333,7 @@ export const segments: readonly Mutant[] = [
     from: '`coalesce(events_${eventNumber}.times_${place}, 0)`',
     to: '`events_${eventNumber}.times_${place}`',
     tests: ['src/segments/event-conditions.test.ts'],
+    named: 'two conditions about the same events',
     harm: 'who never did anything is not among those who did it less than twice',
   },
   {
@@ -339,6 +341,7 @@ export const segments: readonly Mutant[] = [
     from: 'where ${anyOf(counted)}',
     to: 'where ${allOf(counted)}',
     tests: ['src/segments/event-conditions.test.ts'],
+    named: 'two conditions about the same events',
     harm: 'only events count that two conditions ask about at once',
   },
   {
