@@ -1,9 +1,12 @@
+import { once } from 'node:events';
 import { request as httpRequest } from 'node:http';
+import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApiKey, updateOrganization } from '../../src/accounts/accounts.ts';
 import { dropOldRequests } from '../../src/request-log/request-log.ts';
 import { anEmail, rowsOf } from '../support/email-journey.ts';
 import { createManualClock, type ManualClock } from '../support/manual-clock.ts';
+import { androidApp, aPushContact, register, setUpPush } from '../support/push-journey.ts';
 import { createSender, startTestServer, type TestResponse, type TestServer } from '../support/server.ts';
 
 /** What support asks first: what did my program send, and why was it refused? */
@@ -221,6 +224,42 @@ describe('a refused request', () => {
     expect(await logged(foreign)).toMatchObject({ status: 403, api_key: { id: bound.id } });
     const ofKey = await listAll(`&key_id=${bound.id}`);
     expect(ofKey.map((entry) => entry.id)).toEqual([idOf(foreign)]);
+  });
+
+  test('of a device says what it asked, and not from where; what was carried out is not told of', async () => {
+    await setUpPush(server);
+    const app = androidApp('reader', { contact_id: await aPushContact(server) });
+    const { device_secret: secret } = await register(server, app);
+    const report = (events: unknown[]) =>
+      server.request('POST', '/v1/push/engagements', { installation_id: 'reader', events }, withKey(secret!));
+    const refused = await report([]);
+    expect(refused.status).toBe(422);
+    expect(await logged(refused)).toMatchObject({
+      status: 422,
+      api_key: null,
+      remote_address: null,
+      user_agent: null,
+      request_body: { installation_id: '[6 characters]', events: [] },
+    });
+    const taken = await report([
+      { event_id: '1', message_id: unknownId, type: 'displayed', occurred_at: new Date(start).toISOString() },
+    ]);
+    expect(taken.status).toBe(202);
+    expect((await server.request('GET', `/v1/logs/${idOf(taken)}`)).status).toBe(404);
+  });
+
+  test('whose client leaves before its answer has no status', async () => {
+    const socket = connect(Number(new URL(server.url).port), '127.0.0.1');
+    await once(socket, 'connect');
+    socket.write(
+      `POST /v1/tags HTTP/1.1\r\nhost: a\r\nauthorization: Bearer ${server.key}\r\n` +
+        'content-type: application/json\r\ncontent-length: 100\r\n\r\n{"name"',
+    );
+    await expect.poll(() => server.held().routesArriving).toBe(1);
+    socket.destroy();
+    await expect
+      .poll(async () => (await listAll('&path=/v1/tags')).map(({ status, method }) => [status, method]))
+      .toEqual([[null, 'POST']]);
   });
 
   test('belongs to nobody without a valid key', async () => {
