@@ -112,6 +112,7 @@ for (const [path, body] of [
   ['/chatapp/templates', () => aChatTemplate()],
   ['/lists', () => ({ name: aName() })],
   ['/tags', () => ({ name: aName() })],
+  ['/suppressions', () => ({ channel: 'email', address: `${aName().replace(' ', '_')}@example.com` })],
   ['/webhooks', () => ({ kind: 'poll', events: ['sms.failed'] })],
   ['/events', () => ({ name: aName().replace(' ', '_') })],
   ['/properties', () => ({ key: aName().replace(' ', '_'), name: 'Theirs', type: 'string' })],
