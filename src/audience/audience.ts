@@ -52,6 +52,8 @@ export { CsvError, type CsvRecord, readCsv } from './files/csv-reader.ts';
 export { unguardText, writeRecord } from './files/csv-writer.ts';
 export { openExport } from './files/export.ts';
 export { importContacts, type ImportOutcome, type ImportProgress } from './files/import.ts';
+export { importSuppressions, type SuppressionImportOutcome } from './files/suppression-import.ts';
+export { suppressionFormats, suppressionLists } from './files/suppression-formats.ts';
 export { readBoolean, readField, readNumber, type RowIssue } from './files/import-row.ts';
 export { identifyContacts } from './identified-contacts.ts';
 export {

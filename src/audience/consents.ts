@@ -15,8 +15,10 @@ import {
   findOptOuts,
   noteGrants,
   readGrant,
+  readGrants,
   type SuppressedAddress,
   takeBackOptOut,
+  writeSuppressions,
 } from './suppressions.ts';
 
 /**
@@ -199,6 +201,93 @@ export async function optOut(
         channel,
         consent: 'unsubscribed',
       });
+}
+
+/** `saidAt` is null where it is not known. The note is kept with the opt-out. */
+export type ToldOptOut = { address: string; note: string | null; saidAt: Date | null };
+
+/**
+ * Many have opted out elsewhere. Those who have subscribed here since then stay so. Locks suppressions in the order of their
+ * keys and contacts in that of their ids.
+ */
+export async function optOutAll(
+  transaction: Transaction,
+  tools: OptOutTools,
+  channel: AddressedChannel,
+  {
+    organizationId,
+    optOuts,
+    scope,
+    source,
+  }: {
+    organizationId: string;
+    optOuts: readonly ToldOptOut[];
+    scope: SuppressionScope;
+    source: SuppressionSource;
+  },
+): Promise<{ created: number; subscribedSince: number; haveContactsChanged: boolean }> {
+  const addresses = optOuts.map(({ address }) => ({ organizationId, channel, address }));
+  const grants = await readGrants(transaction, tools, addresses);
+  const heard = optOuts.filter(({ saidAt }, index) => {
+    const grantedAt = grants.get(index)?.grantedAt;
+    return saidAt === null || grantedAt === undefined || grantedAt < saidAt;
+  });
+  const written = await writeSuppressions(
+    transaction,
+    tools,
+    heard.map(({ address, note, saidAt }) => ({
+      organizationId,
+      channel,
+      address,
+      note,
+      scope,
+      source,
+      reason: 'unsubscribe',
+      saidAt: saidAt ?? now(tools.clock),
+    })),
+  );
+  return {
+    created: written.filter(({ isNew }) => isNew).length,
+    subscribedSince: optOuts.length - heard.length,
+    haveContactsChanged: await unsubscribeHolders(
+      transaction,
+      tools,
+      channel,
+      organizationId,
+      heard.map(({ address }) => address),
+    ),
+  };
+}
+
+/** Whoever has one of the addresses now, or is being written with it. Returns whether any was subscribed. */
+async function unsubscribeHolders(
+  transaction: Transaction,
+  tools: Pick<OptOutTools, 'clock' | 'newId'>,
+  channel: AddressedChannel,
+  organizationId: string,
+  addresses: readonly string[],
+): Promise<boolean> {
+  if (addresses.length === 0) return false;
+  const lock = (addressKeys: readonly string[]) =>
+    store.lockAddressHolders(transaction, channel, { organizationId, addressKeys });
+  const held = await lock(addresses);
+  const known = new Set(held.map(({ address_key: key }) => key));
+  const unknown = addresses.filter((address) => !known.has(address));
+  if (unknown.length > 0) {
+    await lockIdentifiers(transaction, organizationId);
+    held.push(...(await lock(unknown)));
+  }
+  const contactIds = held.flatMap(({ id, unsubscribed_channels: unsubscribed }) =>
+    unsubscribed.includes(channel) ? [] : [id],
+  );
+  if (contactIds.length === 0) return false;
+  await store.unsubscribeContacts(transaction, channel, {
+    organizationId,
+    contactIds,
+    at: now(tools.clock),
+  });
+  await store.insertContactChange(transaction, { organizationId, id: tools.newId(), contactIds });
+  return true;
 }
 
 /** What holds where a provider refuses what it was given at `sentAt`, or just now, since the owner had opted out by then. */

@@ -164,6 +164,41 @@ export async function lockContact(connection: Connection, contact: ContactKey): 
   return row ?? null;
 }
 
+/** The contacts that have one of the addresses on the channel, locked in the order of their ids. */
+export async function lockAddressHolders(
+  transaction: Connection,
+  channel: AddressedChannel,
+  { organizationId, addressKeys }: { organizationId: string; addressKeys: readonly string[] },
+): Promise<{ id: string; address_key: string; unsubscribed_channels: Channel[] }[]> {
+  const column = `c.${addressColumns[channel].key}`;
+  return transaction.rows(
+    unpreparedStatement<{ id: string; address_key: string; unsubscribed_channels: Channel[] }>(
+      `select c.id, ${column} as address_key, c.unsubscribed_channels
+       from unnest($2::text[]) as wanted (address_key)
+       join contacts c on c.organization_id = $1 and ${column} = wanted.address_key
+       order by c.id
+       for no key update of c`,
+    ),
+    [organizationId, addressKeys],
+  );
+}
+
+/** The contacts must be locked, and subscribed. */
+export async function unsubscribeContacts(
+  transaction: Connection,
+  channel: Channel,
+  { organizationId, contactIds, at }: { organizationId: string; contactIds: readonly string[]; at: Date },
+): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement(
+      `update contacts
+       set unsubscribed_channels = unsubscribed_channels || $3::text, updated_at = $4
+       where organization_id = $1 and id = any ($2::uuid[])`,
+    ),
+    [organizationId, contactIds, channel, at],
+  );
+}
+
 /** The contact must be locked. */
 export async function updateConsents(
   transaction: Connection,

@@ -385,6 +385,31 @@ export async function findGrant(connection: Connection, key: SuppressionKey): Pr
   return row === undefined ? null : { apiKeyId: row.api_key_id, grantedAt: row.granted_at };
 }
 
+/** By the indexes of the keys. */
+export async function findGrants(
+  connection: Connection,
+  keys: readonly SuppressionKey[],
+): Promise<Map<number, ConsentGrant>> {
+  const rows = await connection.rows(
+    unpreparedStatement<{ position: number; api_key_id: string | null; granted_at: Date }>(
+      `select wanted.position::integer as position, g.api_key_id, g.granted_at
+       from unnest($1::uuid[], $2::text[], $3::text[]) with ordinality
+         as wanted (organization_id, channel, address_hash, position)
+       join consent_grants g
+         on g.organization_id = wanted.organization_id
+         and g.channel = wanted.channel
+         and g.address_hash = decode(wanted.address_hash, 'hex')`,
+    ),
+    keyColumns(keys),
+  );
+  return new Map(
+    rows.map(({ position, api_key_id: apiKeyId, granted_at: grantedAt }) => [
+      position - 1,
+      { apiKeyId, grantedAt },
+    ]),
+  );
+}
+
 /**
  * All that hold of these addresses. Those of one address that keep the most from it come first: everything before
  * campaigns, what stays before what ends by itself or by its owner's word, and of those the oldest.

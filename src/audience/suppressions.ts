@@ -173,6 +173,15 @@ export async function readGrant(
   return store.findGrant(connection, keyOf(tools, channel, address));
 }
 
+/** The last consents that were given for these addresses, by their indexes. */
+export async function readGrants(
+  connection: Connection,
+  tools: SuppressionTools,
+  addresses: readonly AddressOnChannel[],
+): Promise<Map<number, store.ConsentGrant>> {
+  return store.findGrants(connection, keysOf(tools, addresses));
+}
+
 /** Of two addresses that are one text, as texts and chat apps have them, the hash is made once. */
 function keysOf(
   { secrets }: SuppressionTools,

@@ -40,6 +40,10 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   'suppression remove': ['suppression remove --channel sms --address +4915112345678'],
   'suppression show': ['suppression show --channel email --address ann@example.com'],
   'suppression list': ['suppression list --channel email --limit 20'],
+  'suppression import': [
+    'suppression import bounces.csv --from sendgrid --list bounces',
+    'suppression import dump.json --from postmark',
+  ],
   'queue list': ['queue list', "queue list --org 'Example Ltd' --channel email"],
   'queue show': ['queue show 01890f3c-7b1a-7c3e-9d2f-0a1b2c3d4e5f/0'],
   'queue retry': ['queue retry 01890f3c-7b1a-7c3e-9d2f-0a1b2c3d4e5f/0', 'queue retry --all'],

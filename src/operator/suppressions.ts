@@ -17,6 +17,7 @@ import type { Installation } from '../installation/installation.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { addCommand, type CommandOutcome, done, onInstallation, refuse } from './command.ts';
 import { onOrganization, organizationHelp, type Unresolved } from './organization.ts';
+import { addSuppressionImport } from './suppression-import.ts';
 import { addSuppressionList } from './suppression-list.ts';
 import { parseChannel, parseOrganization } from './values.ts';
 
@@ -47,6 +48,7 @@ export function addSuppressionCommands(group: Command): void {
   );
   add('show', 'Show whether an address is suppressed, since when and why.', runSuppressionShow);
   addSuppressionList(group);
+  addSuppressionImport(group);
 }
 
 type SuppressionOptions = { org: string; channel: Channel; address: string };

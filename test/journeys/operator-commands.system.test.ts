@@ -1,6 +1,6 @@
 /** What commands have in common: how organizations are named, typing errors, schemas, and long lists. */
 import { randomBytes } from 'node:crypto';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
@@ -366,6 +366,35 @@ test('suppressions are listed newest first, by channel, and all of them without 
   expect((await run(own, 'suppression', 'list', '--org', 'Lister', '--channel', 'sms')).output).toMatch(
     /^CHANNEL +ADDRESS +REASON +SCOPE +SINCE +OPTED OUT\nsms +\+4915112345678 +operator +all +2020-09-13T12:26:40.000Z\n$/,
   );
+});
+
+test('what another provider has suppressed is imported, and bad rows are named', async () => {
+  const org = await anOrganization('Mover');
+  const folder = await mkdtemp(path.join(os.tmpdir(), 'postillion-suppressions-'));
+  try {
+    const file = path.join(folder, 'bounces.csv');
+    await writeFile(
+      file,
+      'status,reason,email,created\n5.1.1,No such user,ann@example.com,1443651125\n5.1.1,None,bob,1443651125\n',
+    );
+    const words = ['suppression', 'import', file, '--org', 'Mover', '--from', 'sendgrid'];
+    expect(await errorOf(...words)).toContain('Say with --list which list');
+    const imported = await run(own, ...words, '--list', 'bounces', '--json');
+    expect(imported.exitCode).toBe(2);
+    expect(JSON.parse(imported.output)).toMatchObject({
+      ...{ rows: 2, created: 1, unchanged: 0, subscribed_since: 0, bad: 1, interrupted: false },
+      bad_rows: [{ row: 3, column: 'email', reason: 'email must be an email address' }],
+    });
+    const rows = await database.rows(
+      unpreparedStatement<object>(
+        'select organization_id, address, reason from suppressions where organization_id = $1',
+      ),
+      [org],
+    );
+    expect(rows).toEqual([{ organization_id: org, address: 'ann@example.com', reason: 'hard_bounce' }]);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });
 
 test('mail to the postmaster is listed, shown and deleted', async () => {
