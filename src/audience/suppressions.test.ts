@@ -18,6 +18,7 @@ import {
   removeSuppressions,
   type SuppressingTools,
   takeBackOptOut,
+  writeSuppressions,
 } from './suppressions.ts';
 import type { SuppressionReason } from './schema.ts';
 
@@ -236,6 +237,23 @@ test.each<[string, SuppressionReason | null]>([
     expect(await takeBackOptOut(database, tools, 'email', address, { saidUntil: at(3) })).toBe(true);
     expect(await kindsLeft()).toBe(beside === null ? null : 'suppressed');
   }
+});
+
+test('one that has ended gives way to a new one before anybody has cleared it, and one that holds does not', async () => {
+  const address = { organizationId: own, address: 'ended@example.com' };
+  const write = async (by: SuppressingTools, expiresAt: Date | null, organizationId = own) => {
+    const wanted = { ...address, organizationId, channel: 'email', reason: 'manual', expiresAt } as const;
+    const [written] = await writeSuppressions(database, by, [wanted]);
+    return written!;
+  };
+  const later = { ...tools, clock: { ...systemClock, nowMs: () => atMs + 1_000 } };
+  const end = new Date(atMs + 1_000);
+  const [first, theirs] = [await write(tools, end), await write(tools, null, other)];
+  expect(await write(tools, null)).toEqual({ ...first, isNew: false });
+  const anew = await write(later, null);
+  expect(anew).toMatchObject({ isNew: true, suppression: { expiresAt: null } });
+  expect(await ask([address.address], own, later)).toEqual([true]);
+  expect(await write(later, null, other)).toEqual({ ...theirs, isNew: false });
 });
 
 test('one address twice in a batch is suppressed once', async () => {

@@ -70,8 +70,8 @@ export const audience: readonly Mutant[] = [
     file: 'src/audience/suppressions.ts',
     from: '  if (manual.length > 0) await store.deleteExpiredOf(connection, manual, createdAt);\n',
     to: '',
-    tests: ['test/journeys/suppressions.test.ts'],
-    named: 'until an instant can be written to from then on',
+    tests: ['src/audience/suppressions.test.ts'],
+    named: 'one that has ended gives way to a new one',
     harm: 'an address cannot be suppressed for an hour after a suppression of it has ended',
   },
   {
