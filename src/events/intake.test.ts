@@ -52,10 +52,11 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
+const wakes = { ofContacts: 0, ofConversions: 0 };
 const tools = () => ({
   ...server.installation,
-  onContactsChanged: () => undefined,
-  onConverted: () => undefined,
+  onContactsChanged: () => (wakes.ofContacts += 1),
+  onConverted: () => (wakes.ofConversions += 1),
 });
 
 function rowsOf<Row>(text: string, values: readonly unknown[] = []): Promise<Row[]> {
@@ -420,15 +421,23 @@ describe('the connection breaks', () => {
           mark({ ...batch, organization: 1, events: [somebody, ofSomebodyNew(), somebody], key }),
           mark({ ...batch, organization: 0, events: [ofSomebodyNew(), somebody] }),
         ];
+        const before = { ...wakes };
         const stop = node.proxy.stopAt(number, kind);
         const told = await Promise.all(requests.map((request) => send(node.intake, request)));
         stop.release();
+        const woken = { ...wakes };
         for (const [index, request] of requests.entries())
           expect([number, await storedIdsOf(request)]).toEqual([number, idsOf(told[index]!)]);
         // All of them shared the transaction.
         const isStored = told.every((one) => one.kind === 'told');
         if (!isStored) expect(told).toEqual(told.map(() => ({ kind: 'failed', isUnavailable: true })));
         else completeRounds += 1;
+        // What was looked up after the break may hold conversions, which wait to be credited.
+        expect([
+          number,
+          woken.ofContacts > before.ofContacts,
+          woken.ofConversions > before.ofConversions,
+        ]).toEqual([number, isStored, isStored && stop.isReached()]);
         for (const [index, request] of requests.entries()) {
           if (request.key === null) continue;
           const again = await sendInTheEnd(node.intake, request);

@@ -665,6 +665,34 @@ describe.each([
     },
   );
 
+  test('after any statement of what shares a transaction with what is refused: only that is told which is stored', async () => {
+    await updateOrganization(server.installation, organizations[0].id, { suspend: ['email'] });
+    const verdicts = new Set<string>();
+    for (let number = 1; ; number += 1) {
+      expect(number).toBeLessThan(statementsMax);
+      const [refused, fine] = [anEmailOf(0, null), anEmailOf(1, null)];
+      const stop = node.proxy.stopAt(number, 'cut_after');
+      const [told, other] = await Promise.all(
+        [refused, fine].map((request) => idTold(node.acceptor, request)),
+      );
+      stop.release();
+      expect([null, { error: 'sending_suspended' }]).toContainEqual(told);
+      expect(await storedWith(refused.subject)).toEqual([]);
+      expect((await storedWith(fine.subject)).map(({ id }) => id)).toEqual(other === null ? [] : [other!.id]);
+      verdicts.add(
+        `${told === null ? 'unknown' : 'refused'} beside ${other === null ? 'unknown' : 'stored'}`,
+      );
+      if (!stop.isReached()) break;
+    }
+    // The second is the commit whose answer was lost.
+    expect([...verdicts].sort()).toEqual([
+      'refused beside stored',
+      'unknown beside stored',
+      'unknown beside unknown',
+    ]);
+    await updateOrganization(server.installation, organizations[0].id, { resume: ['email'] });
+  });
+
   test('with the commit, and PostgreSQL is away for some seconds: it is told once it is known', async () => {
     const first = anEmailOf(0, null);
     const statements = await countStatements(node, anEmailOf(0, null));

@@ -334,6 +334,22 @@ describe('why a contact got a campaign, or did not,', () => {
     ]);
   });
 
+  test('is foretold where the part of the audience was not frozen in which the contact would have been', async () => {
+    const [ann, bob] = [await aContact('Ann'), await aContact('Bob')];
+    const id = await makeSent([]);
+    await rows(
+      `update campaigns
+       set status = 'cancelled', cancelled_at = now(), frozen_through = $2, first_frozen_through = $2
+       where id = $1`,
+      [id, ann],
+    );
+    expect(await explain(id, bob)).toMatchObject({
+      outcome: 'cancelled',
+      reason: expect.stringContaining('before this contact could be chosen') as string,
+    });
+    expect((await explain(id, ann)).outcome).toBe('not_in_audience');
+  });
+
   test('is explained for one who waits, one who left meanwhile, and one who was deleted', async () => {
     const [ann, bob, cay] = [await aContact('Ann'), await aContact('Bob'), await aContact('Cay')];
     const id = await aCampaign();

@@ -3,11 +3,13 @@ import {
   hasOptedInSince,
   optIn,
   optOut,
+  optOutContact,
   readSuppressions,
   toErasedKey,
 } from '../../src/audience/audience.ts';
 import { channels } from '../../src/channels/channel.ts';
 import { unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { eventually } from '../support/email-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
 /**
@@ -66,6 +68,35 @@ const addressOf = (channel: Exclude<Channel, 'push'>, { email, phone_number }: P
 });
 
 const source = { type: 'reply', id: null } as const;
+
+const run = <Row>(text: string, values: readonly unknown[] = []) =>
+  server.installation.database.rows(unpreparedStatement<Row>(text), values);
+
+/** The channels that the row itself says to be unsubscribed from, which campaigns go by. */
+async function stored(id: string): Promise<string[]> {
+  const [row] = await run<{ unsubscribed_channels: string[] }>(
+    'select unsubscribed_channels from contacts where organization_id = $1 and id = $2',
+    [server.organizationId, id],
+  );
+  return row!.unsubscribed_channels;
+}
+
+type Settling<Result> = { promise: Promise<Result>; isOver: () => boolean };
+
+function settling<Result>(promise: Promise<Result>): Settling<Result> {
+  let isOver = false;
+  const end = () => (isOver = true);
+  promise.then(end, end);
+  return { promise, isOver: () => isOver };
+}
+
+/** Resolves once so many transactions wait for a lock, or at the end of what was to wait and did not. */
+async function whenWaiting(count: number, until?: Settling<unknown>): Promise<void> {
+  await eventually(
+    () => run(`select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`),
+    (waiting) => waiting.length >= count || until?.isOver() === true,
+  );
+}
 
 type Way = (channel: Channel, person: Person, contact: Contact) => Promise<void>;
 
@@ -244,6 +275,95 @@ test('START takes back what the API has said, and the consent of the contact fol
   );
   expect(outcome).toEqual({ contact: 'changed', hadOptedOut: true });
   expect((await read(id)).consent.sms).toBe('subscribed');
+});
+
+test('START that was said before the last STOP leaves the contact as it is stored', async () => {
+  const person = newPerson();
+  const { id } = await call<Contact>('POST', '/contacts', person);
+  const [saidUntil, at] = [new Date(Date.now() - 60_000), new Date(Date.now() - 30_000)];
+  const address = addressOf('sms', person);
+  await within((transaction) =>
+    optOut(transaction, server.installation, 'sms', address, { scope: 'all', source, at }),
+  );
+  const outcome = await within((transaction) =>
+    optIn(transaction, server.installation, 'sms', address, { saidUntil }),
+  );
+  expect(outcome).toEqual({ contact: 'not_found', hadOptedOut: false });
+  expect(await stored(id)).toEqual(['sms']);
+});
+
+test.each(['email', 'sms', 'chatapp'] as const)(
+  'what a contact says on %s, whatever its address is, holds for whoever has that next',
+  async (channel) => {
+    const person = newPerson();
+    const { id } = await call<Contact>('POST', '/contacts', person);
+    const contact = { organizationId: server.organizationId, id };
+    const outcome = await within((transaction) =>
+      optOutContact(transaction, server.installation, channel, contact),
+    );
+    expect(outcome).toBe('changed');
+    await call('DELETE', `/contacts/${id}`);
+    const { consent } = await call<Contact>('POST', '/contacts', person);
+    expect(channels.filter((each) => consent[each] === 'unsubscribed')).toEqual([channel]);
+  },
+);
+
+describe('an address', () => {
+  test('whose owner opts out while a contact with it is written is unsubscribed in that contact', async () => {
+    const person = newPerson();
+    await run(
+      `create function hold_contact() returns trigger language plpgsql as $$
+       begin perform pg_advisory_xact_lock_shared(hashtext('hold contact')); return new; end $$`,
+    );
+    await run(
+      'create trigger hold_contact before insert on contacts for each row execute function hold_contact()',
+    );
+    const { creating, said } = await server.installation.database.transaction(async (holder) => {
+      await holder.rows(unpreparedStatement("select pg_advisory_xact_lock(hashtext('hold contact'))"));
+      const contact = call<Contact>('POST', '/contacts', person);
+      await whenWaiting(1);
+      const word = settling(
+        within((transaction) =>
+          optOut(transaction, server.installation, 'email', addressOf('email', person), {
+            scope: 'marketing',
+            source,
+          }),
+        ),
+      );
+      await whenWaiting(2, word);
+      return { creating: contact, said: word };
+    });
+    const { id } = await creating;
+    await run('drop function hold_contact cascade');
+    expect(await said.promise).toBe('changed');
+    expect(await stored(id)).toEqual(['email']);
+  });
+
+  test('that a contact gives up while its owner opts out says nothing of that contact', async () => {
+    const [person, next] = [newPerson(), newPerson()];
+    const { id } = await call<Contact>('POST', '/contacts', person);
+    const said = await within(async (mover) => {
+      await mover.rows(
+        unpreparedStatement(
+          'update contacts set email = $3, email_key = lower($3) where organization_id = $1 and id = $2',
+        ),
+        [server.organizationId, id, next.email],
+      );
+      const word = settling(
+        within((transaction) =>
+          optOut(transaction, server.installation, 'email', addressOf('email', person), {
+            scope: 'marketing',
+            source,
+          }),
+        ),
+      );
+      await whenWaiting(1, word);
+      return word;
+    });
+    expect(await said.promise).toBe('not_found');
+    expect(await stored(id)).toEqual([]);
+    expect((await read(id)).consent.email).toBe('subscribed');
+  });
 });
 
 describe('identifiers of an event', () => {

@@ -677,30 +677,100 @@ describe('without a worker', () => {
     for (const id of [base, user]) expect(await membersIn(id)).toEqual([body.id]);
   });
 
-  test('a segment waits for one that it uses and that has failed', async () => {
-    const base = await make(named('One'));
+  test('a segment waits for one that it uses and that has failed, though others that it uses are ready', async () => {
+    const [fine, base] = [await make(named('Two')), await make(named('One'))];
     await spoil(base, { type: 'horoscope', sign: 'leo' });
     await computeAll();
-    const user = await make({ type: 'segment', operator: 'not_in', ids: [base] });
+    const users = [await make(inSets('segment', fine, base)), await make(inSets('segment', base, fine))];
     await computeAll();
-    expect([await statusOf(base), await statusOf(user), await listingOf(user)]).toEqual([
-      'failed',
-      'computing',
-      409,
-    ]);
+    expect([await statusOf(fine), await statusOf(base)]).toEqual(['ready', 'failed']);
+    for (const user of users)
+      expect([await statusOf(user), await listingOf(user)]).toEqual(['computing', 409]);
   });
 
-  test('a segment follows one that it uses and that changes with time', async () => {
+  test.each<[string, (base: string, key: string) => object]>([
+    ['is due at no time', (base) => inSets('segment', base)],
+    [
+      'is due later',
+      (base, key) => ({
+        type: 'group',
+        match: 'any',
+        conditions: [
+          inSets('segment', base),
+          { type: 'property', key, operator: 'within_last', value: { value: 2, unit: 'hour' } },
+        ],
+      }),
+    ],
+  ])('a segment that %s follows one that it uses and that changes with time', async (_when, conditionsOf) => {
     const name = unique('Time');
+    const key = unique('p');
+    await idle.request('POST', '/v1/properties', { key, name: 'P', type: 'date' });
     const contact = await idle.request<ContactRecord>('POST', '/v1/contacts', { external_id: name });
     const base = await make(named(name));
-    const user = await make(inSets('segment', base));
+    const user = await make(conditionsOf(base, key));
     await computeAll();
     // Nothing notifies of this change, as nothing notifies of passing time.
     await rowsOf(idle, 'update contacts set first_name = $2 where id = $1', [contact.body.id, name]);
     await rowsOf(idle, 'update segments set compute_at = now() where id = $1', [base]);
     await computeAll();
     for (const id of [base, user]) expect(await membersIn(id)).toEqual([contact.body.id]);
+  });
+
+  test('a segment with several reasons to be computed again is, at the time of the first', async () => {
+    const [key, event] = [unique('p'), unique('event')];
+    await idle.request('POST', '/v1/properties', { key, name: 'P', type: 'date' });
+    await idle.request('POST', '/v1/events', { name: event, schema: { fields: [] } });
+    const id = await make({
+      type: 'group',
+      match: 'all',
+      conditions: [
+        { type: 'property', key, operator: 'within_last', value: { value: 2, unit: 'hour' } },
+        { type: 'event', event },
+      ],
+    });
+    const pauseMs = async () => {
+      const [row] = await rowsOf<{ ms: number }>(
+        idle,
+        'select extract(epoch from compute_at - conditions_at) * 1000 as ms from segments where id = $1',
+        [id],
+      );
+      return row!.ms;
+    };
+    const [made] = await rowsOf<{ at: Date }>(
+      idle,
+      'select conditions_at as at from segments where id = $1',
+      [id],
+    );
+    // A minute later it was held for long enough to be told of all events; 40 seconds later it passes with the time.
+    const clock = { ...idle.installation.clock, nowMs: () => made!.at.getTime() + 40_000 };
+    await computeNext({ ...idle.installation, clock }, idle.organizationId, new AbortController().signal);
+    expect(await statusOf(id)).toBe('ready');
+    expect(Math.round(await pauseMs())).toBe(60_000);
+  });
+
+  test('a computation that was in the way of another transaction is done again, and has not failed', async () => {
+    const { body: contact } = await idle.request<{ id: string }>('POST', '/v1/contacts', {
+      first_name: 'In the way',
+      external_id: 'in the way',
+    });
+    await rowsOf(
+      idle,
+      `create function give_way() returns trigger language plpgsql as $$
+       begin raise exception 'another transaction was first' using errcode = 'deadlock_detected'; end $$`,
+    );
+    await rowsOf(
+      idle,
+      'create trigger give_way before insert on memberships for each row execute function give_way()',
+    );
+    const id = await make(named('In the way'));
+    const never = new AbortController().signal;
+    await expect(computeNext(idle.installation, idle.organizationId, never)).rejects.toThrow(
+      'another transaction was first',
+    );
+    expect(await statusOf(id)).toBe('computing');
+    await rowsOf(idle, 'drop function give_way cascade');
+    await computeAll();
+    expect(await membersIn(id)).toEqual([contact.id]);
   });
 
   test('a segment that gets other conditions takes along those that use it until it is computed', async () => {

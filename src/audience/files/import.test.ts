@@ -243,6 +243,14 @@ test('an empty cell leaves what is there, and a row that changes nothing writes 
   expect(await contacts()).toMatchObject([{ first_name: 'Ada', properties: { 1: 'free' } }]);
 });
 
+test('a value of a property is added to those that a contact has, and none of these is lost', async () => {
+  await define('plan', 'string');
+  await define('seats', 'number');
+  await importFile('email,plan\na@b.test,pro\n');
+  expect(countsOf(await importFile('email,seats\na@b.test,5\n'))).toEqual([0, 1, 0, 0]);
+  expect(await contacts()).toMatchObject([{ properties: { 1: 'pro', 2: 5 } }]);
+});
+
 test('lists and tags are made where they are missing, counted, and nobody leaves them', async () => {
   const first = await importFile('email,tags\na@b.test,VIP; new\nb@b.test,vip\n', { lists: ['News'] });
   expect(first).toMatchObject({ createdLists: ['News'], createdTags: ['new', 'VIP'] });

@@ -20,6 +20,14 @@ export const acceptance: readonly Mutant[] = [
   {
     file: 'src/messages/accept.ts',
     from: 'present.has(candidate.id) ?',
+    to: 'present.size > 0 ?',
+    tests: ['src/messages/accept.test.ts'],
+    named: 'what shares a transaction with what is refused',
+    harm: 'mail that was refused is answered with 202 since other mail beside it was stored',
+  },
+  {
+    file: 'src/messages/accept.ts',
+    from: 'present.has(candidate.id) ?',
     to: 'false ?',
     tests: ['src/messages/accept.test.ts'],
     named: 'the connection breaks',

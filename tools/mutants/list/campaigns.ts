@@ -5,6 +5,14 @@ const byPush = ['test/journeys/push-campaigns.test.ts'];
 
 export const campaigns: readonly Mutant[] = [
   {
+    file: 'src/campaigns/explaining.ts',
+    from: '  if (through !== null && contactId > through) return null;\n',
+    to: '',
+    tests: ['test/journeys/campaign-answers.test.ts'],
+    named: 'is foretold where the part of the audience was not frozen',
+    harm: 'whoever waits for the rest of a large audience is told to have been left out',
+  },
+  {
     file: 'src/campaigns/engine-store.ts',
     from: 'where x.organization_id = $1 and x.set_id = any ($4::uuid[]) and x.contact_id = c.id',
     to: 'where false and x.organization_id = $1 and x.set_id = any ($4::uuid[]) and x.contact_id = c.id',

@@ -3,6 +3,30 @@ import type { Mutant } from '../mutant.ts';
 
 export const imports: readonly Mutant[] = [
   {
+    file: 'src/audience/files/import-plan.ts',
+    from: '    numbers.length === Object.keys(second).length &&\n',
+    to: '',
+    tests: ['src/audience/files/import.test.ts'],
+    named: 'a value of a property is added to those that a contact has',
+    harm: 'a new column of a file is thrown away for contacts that have other properties',
+  },
+  ...['touched', 'updates'].map((locked) => ({
+    file: 'src/audience/files/import-plan.ts',
+    from: `  ${locked}.sort(compareIds);\n`,
+    to: '',
+    tests: ['src/audience/files/import-plan.test.ts'],
+    named: 'in the order of their ids, whatever that of the file is',
+    harm: `an import and a request wait for each other, and one of them is ended: ${locked}`,
+  })),
+  {
+    file: 'src/audience/files/import-plan.ts',
+    from: 'compare(first.setId, second.setId) || compare(first.contactId, second.contactId)',
+    to: 'compare(first.contactId, second.contactId)',
+    tests: ['src/audience/files/import-plan.test.ts'],
+    named: 'in the order of their ids, whatever that of the file is',
+    harm: 'an import and a request that fill several lists wait for each other',
+  },
+  {
     file: 'src/audience/files/import.ts',
     from: '  if (there.length < setIds.length + run.propertyIds.length) {',
     to: '  if (there.length < 0) {',

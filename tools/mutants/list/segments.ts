@@ -4,6 +4,38 @@ import type { Mutant } from '../mutant.ts';
 export const segments: readonly Mutant[] = [
   {
     file: 'src/segments/membership.ts',
+    from: 'due.usedIds.every((id) => ready.has(id))',
+    to: '(due.usedIds.length === 0 || due.usedIds.some((id) => ready.has(id)))',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'a segment waits for one that it uses and that has failed, though others that it uses are ready',
+    harm: 'a segment that excludes two others excludes nobody of the one that could not be computed',
+  },
+  {
+    file: 'src/segments/membership.ts',
+    from: 'Math.min(...pausesMs)',
+    to: 'Math.max(...pausesMs)',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'a segment with several reasons to be computed again is, at the time of the first',
+    harm: 'who did something while a segment was first computed is missing until time has passed for others',
+  },
+  {
+    file: 'src/segments/membership.ts',
+    from: 'if (cause instanceof DatabaseUnavailableError || isConflict(cause)) throw cause;',
+    to: 'if (cause instanceof DatabaseUnavailableError) throw cause;',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'a computation that was in the way of another transaction is done again, and has not failed',
+    harm: 'a segment fails for ten minutes, and campaigns with it, since it met an import',
+  },
+  {
+    file: 'src/segments/store.ts',
+    from: '         and (g.compute_at is null or g.compute_at > $3)`',
+    to: '         and g.compute_at is null`',
+    tests: ['test/journeys/segments.test.ts'],
+    named: 'follows one that it uses and that changes with time',
+    harm: 'a segment that is due in an hour goes by what another was before',
+  },
+  {
+    file: 'src/segments/membership.ts',
     from: 'const ready = usedFirst(segments).filter(({ isReady }) => isReady);',
     to: 'const ready = usedFirst(segments);',
     tests: ['test/journeys/segments.test.ts'],
