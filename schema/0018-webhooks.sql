@@ -6,7 +6,15 @@ create table webhooks (
   id uuid not null,
   -- `url`: told by requests to it. `poll`: reads the log.
   kind text not null check (kind in ('url', 'poll')),
-  url text check (length(url) <= 2000),
+  url text,
+  -- `disabled`: by the service, because the endpoint did not take anything for days, or said that it is gone.
+  status text not null default 'enabled' check (status in ('enabled', 'paused', 'disabled')),
+  -- The secrets that sign, the newest first, with the ends of those that were replaced.
+  secrets_sealed bytea,
+  -- Headers of its own, by their names.
+  headers json not null default '{}',
+  -- How many requests to it are under way at once. With one, events arrive in their order.
+  concurrency smallint not null default 5 check (concurrency between 1 and 20),
   -- Types of events, and patterns: `email.*`, `*`.
   events text[] not null check (cardinality(events) between 1 and 100),
   -- Of recipients of campaigns: all, or none.
@@ -15,7 +23,7 @@ create table webhooks (
   created_at timestamptz not null,
   updated_at timestamptz not null,
   primary key (organization_id, id),
-  check ((kind = 'url') = (url is not null))
+  check (kind <> 'url' or (url is not null and secrets_sealed is not null))
 );
 call wall_off('webhooks');
 
@@ -56,9 +64,72 @@ create table webhook_positions (
   organization_id uuid primary key,
   -- Of the last event; 0 before the first.
   last_position bigint not null default 0,
-  last_id uuid
+  last_id uuid,
+  -- Whether endpoints may not have been told of all of it.
+  is_untold boolean not null default false
 ) with (fillfactor = 50);
+-- For finding whom to tell.
+create index webhook_positions_untold on webhook_positions (organization_id) where is_untold;
 call wall_off('webhook_positions');
+
+-- How far an endpoint was told of the log. Nothing is written of an event that it takes at once.
+create table webhook_cursors (
+  organization_id uuid not null,
+  webhook_id uuid not null,
+  -- The first event that it was not told of.
+  next_position bigint not null,
+  -- Attempts that failed since the last that succeeded.
+  failures integer not null default 0,
+  -- Since when it takes nothing: it is told of one event at a time until it takes one.
+  failing_since timestamptz,
+  -- When it is tried again, if it fails.
+  next_try_at timestamptz,
+  last_success_at timestamptz,
+  last_failure_at timestamptz,
+  last_failure_status smallint,
+  last_failure_message text,
+  primary key (organization_id, webhook_id)
+) with (fillfactor = 50);
+create index webhook_cursors_next_try on webhook_cursors (organization_id, next_try_at) where next_try_at is not null;
+call wall_off('webhook_cursors');
+
+-- Events that an endpoint did not take at once, until it does or they are given up; and some of those that it took.
+create table webhook_deliveries (
+  organization_id uuid not null,
+  webhook_id uuid not null,
+  event_id uuid not null,
+  position bigint not null,
+  type text not null,
+  status text not null check (status in ('retrying', 'delivered', 'failed')),
+  attempts smallint not null check (attempts >= 0),
+  -- When it is tried again.
+  due_at timestamptz,
+  updated_at timestamptz not null,
+  primary key (organization_id, webhook_id, event_id),
+  check ((status = 'retrying') = (due_at is not null))
+) partition by range (event_id);
+create index webhook_deliveries_due on webhook_deliveries (organization_id, webhook_id, due_at) where due_at is not null;
+call wall_off('webhook_deliveries');
+call create_partitions('webhook_deliveries', now(), 'day', 8);
+
+-- Each attempt of these, and what was answered.
+create table webhook_attempts (
+  organization_id uuid not null,
+  webhook_id uuid not null,
+  event_id uuid not null,
+  attempt smallint not null check (attempt > 0),
+  at timestamptz not null,
+  -- None where there was no answer.
+  status smallint,
+  ms integer not null,
+  -- Why it failed.
+  message text,
+  -- The beginning of the answer.
+  answer text not null,
+  primary key (organization_id, webhook_id, event_id, attempt)
+) partition by range (event_id);
+call wall_off('webhook_attempts');
+call create_partitions('webhook_attempts', now(), 'day', 8);
 
 -- The log. A row has as many events as it has ordinals, or subjects: `position` is that of the first, and the others follow.
 create table webhook_events (

@@ -63,6 +63,7 @@ test('each table that has rows of organizations is of a kind', async () => {
     'sandbox_messages',
     'senders',
     'storage_usage',
+    'webhook_cursors',
     'webhook_event_days',
     'webhook_interests',
     'webhook_positions',

@@ -37,6 +37,8 @@ export const kindOfTable: Readonly<Record<string, StorageKind | null>> = {
   recipient_changes: 'messages',
   recipient_counts: 'messages',
   recipients: 'messages',
+  webhook_attempts: 'messages',
+  webhook_deliveries: 'messages',
   webhook_events: 'messages',
   webhook_outbox: 'messages',
 

@@ -28,7 +28,7 @@ export const guideGroups: readonly { title: string; guides: readonly GuideFile[]
       inDocs('templates', 'Writing templates', ['templates', 'email']),
       inDocs('gallery', 'Using the gallery', ['template-gallery']),
       inDocs('audience', 'Audience', ['contacts', 'lists', 'tags', 'properties', 'segments']),
-      inDocs('suppressions', 'Suppressions', ['suppressions', 'email']),
+      inDocs('suppressions', 'Who is not written to', ['suppressions', 'email']),
       inDocs('events', 'What contacts do', ['events', 'segments']),
       inDocs('campaigns', 'Campaigns', [
         'email-campaigns',
@@ -38,6 +38,7 @@ export const guideGroups: readonly { title: string; guides: readonly GuideFile[]
       ]),
       inDocs('tracking', 'Unsubscribing, opens and clicks', ['email-campaigns']),
       inDocs('import', 'Import and export', ['contacts', 'events']),
+      inDocs('webhooks', 'Hearing what happens', ['webhooks']),
       inDocs('request-log', 'The request log', ['request-log']),
       inDocs('sandbox', 'The sandbox', []),
       inDocs('sms-simulator', 'SMS simulator', ['sms']),

@@ -46,10 +46,16 @@ test('whatever a POST creates is refused where storage is full, but for what cha
       'bulkRegisterDevices',
       'checkSuppressions',
       'createSuppression',
+      'enableWebhook',
+      'pauseWebhook',
       'previewSegment',
       'registerDevice',
       'renderTemplate',
+      'replayWebhook',
       'reportEngagements',
+      'retryWebhookDelivery',
+      'rotateWebhookSecret',
+      'testWebhook',
       'unregisterDevice',
       'verifyDomain',
     ].sort(),
@@ -60,7 +66,7 @@ test('whatever a POST creates is refused where storage is full, but for what cha
 
 test('operations are called by a verb and its object', () => {
   const verbs =
-    /^(add|bulkCreate|bulkDelete|bulkRegister|cancel|check|copy|create|delete|explain|get|list|preview|register|remove|render|report|resume|send|test|unregister|update|verify)[A-Z][A-Za-z]+$/;
+    /^(add|bulkCreate|bulkDelete|bulkRegister|cancel|check|copy|create|delete|enable|explain|get|list|pause|preview|register|remove|render|replay|report|resume|retry|rotate|send|test|unregister|update|verify)[A-Z][A-Za-z]+$/;
   expect(routes.map(({ operationId }) => operationId).filter((id) => !verbs.test(id))).toEqual([]);
 });
 

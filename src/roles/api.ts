@@ -52,9 +52,8 @@ import { examineServingRoles } from '../platform/postgres/serving-role.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { pendingMigrations } from '../platform/postgres/migrate.ts';
 import { wholeShare } from '../platform/process-share.ts';
-import { createPartListener } from '../platform/queue/part-listener.ts';
+import { createPartListener, type PartListener } from '../platform/queue/part-listener.ts';
 import { createWaker } from '../platform/queue/wake.ts';
-import { createWatch } from '../platform/queue/watch.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { wordFor } from '../platform/wording.ts';
 import { createRequestRecorder } from '../request-log/request-log.ts';
@@ -71,6 +70,7 @@ import { isWelcome } from '../sandbox/sandbox.ts';
 import { webhookRoutes } from '../webhooks/routes.ts';
 import { campaignChannels, messageChannels } from './channels.ts';
 import { createEventDescribers } from './event-describers.ts';
+import { createSenderOf } from './webhook-sender.ts';
 import { startListening } from './listening.ts';
 import { createConditionWatch } from './monitoring/monitoring.ts';
 import { threadEntryOf } from './thread-entry.ts';
@@ -90,7 +90,7 @@ const sdkDirectory = path.join(projectDirectory, 'dist', 'web-push');
 type RouteListTools = {
   loadGallery: ReturnType<typeof openGallery>;
   runner: TaskRunner;
-  eventWatch: ReturnType<typeof createWatch>;
+  numbered: PartListener;
   flushRequestLog: () => Promise<void>;
 };
 
@@ -100,7 +100,7 @@ export function listRoutes(
   {
     loadGallery = openGallery(galleryDirectory),
     runner = inlineRunner,
-    eventWatch = createWatch(installation, 'webhook_events'),
+    numbered = createPartListener(installation, 'webhook_events'),
     flushRequestLog = () => Promise.resolve(),
   }: Partial<RouteListTools> = {},
 ): Route[] {
@@ -184,11 +184,26 @@ export function listRoutes(
       database,
       clock,
       newId,
+      secrets,
       describers: createEventDescribers(readHorizon),
-      eventWatch,
+      openSender: openOnce(() => createSenderOf(installation)),
+      onUntold: createWaker(installation, 'webhook_events'),
+      numbered,
     }),
     ...requestLogRoutes({ database, clock, flush: flushRequestLog }),
   ];
+}
+
+/** Opened when it is first asked for, and kept; one that could not be is opened again. */
+function openOnce<Opened>(open: () => Promise<Opened>): () => Promise<Opened> {
+  let opened: Promise<Opened> | null = null;
+  return () => {
+    opened ??= open().catch((cause: unknown) => {
+      opened = null;
+      throw cause;
+    });
+    return opened;
+  };
 }
 
 /** How late the counts of a campaign may be. More often would count the same recipients again and again. */
@@ -266,7 +281,7 @@ export async function startApi(
     schemas: () => schemasOf(routes),
     log,
   });
-  const eventWatch = createWatch(installation, 'webhook_events');
+  const numbered = createPartListener(installation, 'webhook_events');
   const requestLog = createRequestRecorder(
     { ...installation, ...(installation.observers && { onLogged: installation.observers.onLogged }) },
     { share },
@@ -274,7 +289,7 @@ export async function startApi(
   const routes = listRoutes(installation, {
     loadGallery,
     runner: bodyThread,
-    eventWatch,
+    numbered,
     flushRequestLog: requestLog.flush,
   });
   const keyring = createKeyring(installation, share);
@@ -329,7 +344,8 @@ export async function startApi(
     held: server.held,
     stop: async (how) => {
       // Requests that wait for events are answered, as all that were begun.
-      await Promise.all([eventWatch.stop(), server.stop(how)]);
+      numbered.stop();
+      await server.stop(how);
       // What is kept in memory is written after the last request.
       await Promise.allSettled([
         bodyThread.stop(),

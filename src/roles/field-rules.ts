@@ -11,6 +11,7 @@ import { pushRules } from '../push/push.ts';
 import { segmentRules } from '../segments/segments.ts';
 import { smsRules } from '../sms/sms.ts';
 import { templateRules } from '../templates/templates.ts';
+import { webhookHostsSetting, webhookRules } from '../webhooks/webhooks.ts';
 
 /** Every rule that a schema of any room may name. */
 export const fieldRules: Readonly<Record<string, FieldRule>> = {
@@ -25,6 +26,7 @@ export const fieldRules: Readonly<Record<string, FieldRule>> = {
   ...segmentRules,
   ...smsRules,
   ...templateRules,
+  ...webhookRules,
 };
 
 /** What they ask of the settings. */
@@ -32,9 +34,13 @@ export function ruleSettingsOf({
   config,
   hosts: { bounceHost, trackingHost },
 }: {
-  config: Pick<Config, 'webPushHosts'>;
+  config: Pick<Config, 'webPushHosts' | 'webhookAllowedHosts'>;
   hosts: InstanceHosts;
 }): RuleFacts['settings'] {
   const ownHosts = bounceHost === null ? [trackingHost] : [bounceHost, trackingHost];
-  return { [pushHostsSetting]: config.webPushHosts, [ownHostsSetting]: ownHosts };
+  return {
+    [pushHostsSetting]: config.webPushHosts,
+    [ownHostsSetting]: ownHosts,
+    [webhookHostsSetting]: config.webhookAllowedHosts,
+  };
 }

@@ -11,6 +11,7 @@ import { createDeliverability, createEmailDelivery } from '../email/email.ts';
 import { type Installation, publicUrlOf } from '../installation/installation.ts';
 import {
   type ChannelDelivery,
+  createHorizon,
   startCrediting,
   startDelivery,
   startErasing,
@@ -21,12 +22,13 @@ import { startCampaigns } from '../campaigns/jobs.ts';
 import { startBounceIntake } from './bounce-intake.ts';
 import { campaignChannels, messageChannels } from './channels.ts';
 import { startHousekeeping } from './housekeeping.ts';
+import { createResolver } from '../platform/dns/dns.ts';
 import { type ProcessShare, shareAmong, wholeShare } from '../platform/process-share.ts';
 import type { RunningChore } from '../platform/queue/chore.ts';
 import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { startSegmentUpkeep } from '../segments/jobs.ts';
-import { startNumbering } from '../webhooks/jobs.ts';
+import { startNumbering, startWebhookDelivery } from '../webhooks/jobs.ts';
 import { createChatAppDelivery, startChatAppEvents } from '../chatapp/chatapp.ts';
 import { createPushDelivery } from '../push/push.ts';
 import { createSmsDelivery, startSmsEvents } from '../sms/sms.ts';
@@ -34,6 +36,8 @@ import { createChatAppProvider } from './providers/chatapp.ts';
 import { createEmailProvider } from './providers/email.ts';
 import { createPushProvider, findPushShortcoming } from './providers/push.ts';
 import { createSmsProvider } from './providers/sms.ts';
+import { createEventDescribers } from './event-describers.ts';
+import { createSenderOf } from './webhook-sender.ts';
 import { threadEntryOf } from './thread-entry.ts';
 
 export type Worker = {
@@ -69,6 +73,7 @@ export async function startWorker(installation: Installation, share = wholeShare
     share,
   });
   const wakeDelivery = createWaker(installation, 'deliveries');
+  const webhookResolver = createResolver({ servers: config.dnsServers, clock: installation.clock });
   campaigns = startCampaigns({
     ...installation,
     channels: campaignChannels,
@@ -109,6 +114,13 @@ export async function startWorker(installation: Installation, share = wholeShare
     startClearing(installation),
     startErasing(installation),
     startNumbering({ ...installation, onNumbered: createWaker(installation, 'webhook_events') }),
+    startWebhookDelivery({
+      ...installation,
+      describers: createEventDescribers(
+        createHorizon({ clock: installation.clock, installed: () => config.keptDays }),
+      ),
+      sender: await createSenderOf({ ...installation, resolver: webhookResolver }),
+    }),
     startCrediting({ ...installation, channels: messageChannels }),
     startProviderEvents({ ...installation, ...feedback, channels: messageChannels }),
     startChatAppEvents({ ...installation, onContactsChanged }),
@@ -138,6 +150,7 @@ export async function startWorker(installation: Installation, share = wholeShare
         chatAppProvider?.close(),
         signingThreads.stop(),
       ]);
+      webhookResolver.close();
     },
   };
 }

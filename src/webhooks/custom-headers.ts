@@ -23,9 +23,13 @@ const reservedNames = [
 ];
 const reservedPrefixes = ['webhook-', 'proxy-'];
 
+export function isHeaderName(text: string): boolean {
+  return headerName.test(text);
+}
+
 /** What is wrong with a header, to follow its name; null where nothing is. */
 export function findHeaderProblem(name: string, value: string): string | null {
-  if (!headerName.test(name)) return 'is no name of a header, of at most 100 characters';
+  if (!isHeaderName(name)) return 'is no name of a header, of at most 100 characters';
   const lowered = name.toLowerCase();
   if (reservedNames.includes(lowered) || reservedPrefixes.some((prefix) => lowered.startsWith(prefix)))
     return 'is a header that we set ourselves';

@@ -17,3 +17,9 @@ export function createRowId(epochMs: number): string {
 export function eventIdOf(rowId: string, place: number): string {
   return rowId.slice(0, -countedDigits) + place.toString(16).padStart(countedDigits, '0');
 }
+
+/** The row of an event, and the position of the first event there. */
+export function firstPlaceOf(eventId: string, position: number): { rowId: string; position: number } {
+  const place = Number.parseInt(eventId.slice(-countedDigits), 16);
+  return { rowId: eventIdOf(eventId, 0), position: position - place };
+}

@@ -27,6 +27,8 @@ export const eventTypes = [
   'chatapp.delivered',
   'chatapp.failed',
   'chatapp.read',
+  'webhook.failing',
+  'webhook.disabled',
 ] as const;
 
 export type EventType = (typeof eventTypes)[number];

@@ -1,1 +1,2 @@
+export { startWebhookDelivery } from './delivering.ts';
 export { startNumbering } from './numbering.ts';

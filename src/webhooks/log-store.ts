@@ -120,7 +120,10 @@ export async function appendEvents(
         ]),
     connection.rows(
       unpreparedStatement(
-        'update webhook_positions set last_position = $2, last_id = $3 where organization_id = $1',
+        `update webhook_positions
+         set last_position = $2, last_id = $3,
+           is_untold = is_untold or exists (select from webhook_cursors where organization_id = $1)
+         where organization_id = $1`,
       ),
       [organizationId, end.position, end.id],
     ),

@@ -44,30 +44,13 @@ export async function readEvents(
   { organizationId, from, patterns, limit }: LogReading,
 ): Promise<EventPage> {
   return database.asOrganizations([organizationId], async (transaction) => {
-    const extent = await store.findExtent(transaction, organizationId);
-    const first = from ?? extent.oldest ?? 1;
-    const types = typesOf(patterns);
-    const rows =
-      first > extent.last
-        ? []
-        : await store.readRows(
-            transaction,
-            {
-              organizationId,
-              from: first,
-              types: types.length === eventTypes.length ? null : types,
-              withCampaigns: true,
-              rowsMax: limit,
-            },
-            extent.last,
-          );
-    const events = rows
-      .flatMap(eventsOf)
-      .filter(({ position }) => position >= first)
-      .slice(0, limit);
-    const isFull = events.length === limit;
-    // Somebody may know positions that are yet to come: they stay where they are.
-    const next = isFull ? (events.at(-1)?.position ?? first) + 1 : Math.max(first, extent.last + 1);
+    const { events, next, extent } = await readLog(transaction, {
+      organizationId,
+      from,
+      patterns,
+      withCampaigns: true,
+      limit,
+    });
     return {
       object: 'event_page',
       data: await describeEvents(transaction, describers, organizationId, events),
@@ -78,7 +61,36 @@ export async function readEvents(
   });
 }
 
-function eventsOf(row: store.EventRow): LoggedEvent[] {
+/** `next`: where to go on, behind all that was not wanted. */
+export type LogPart = { events: LoggedEvent[]; next: number; extent: store.LogExtent };
+
+export async function readLog(
+  connection: Connection,
+  { organizationId, from, patterns, withCampaigns, limit }: LogReading & { withCampaigns: boolean },
+): Promise<LogPart> {
+  const extent = await store.findExtent(connection, organizationId);
+  const first = from ?? extent.oldest ?? 1;
+  const types = typesOf(patterns);
+  const range = {
+    organizationId,
+    from: first,
+    types: types.length === eventTypes.length ? null : types,
+    withCampaigns,
+    rowsMax: limit,
+  };
+  const rows = first > extent.last ? [] : await store.readRows(connection, range, extent.last);
+  const events = rows
+    .flatMap(eventsOf)
+    .filter(({ position }) => position >= first)
+    .slice(0, limit);
+  const isFull = events.length === limit;
+  // Somebody may know positions that are yet to come: they stay where they are.
+  const next = isFull ? (events.at(-1)?.position ?? first) + 1 : Math.max(first, extent.last + 1);
+  return { events, next, extent };
+}
+
+/** The events of a row of the log, in the order of their positions. */
+export function eventsOf(row: store.EventRow): LoggedEvent[] {
   const { type, position, happened_at: at, subject_ids: subjectIds, ordinals, facts } = row;
   return Array.from({ length: row.events }, (_, place) => ({
     id: eventIdOf(row.id, place),
@@ -91,7 +103,8 @@ function eventsOf(row: store.EventRow): LoggedEvent[] {
   }));
 }
 
-async function describeEvents(
+/** As programs are told of them. */
+export async function describeEvents(
   connection: Connection,
   describers: EventDescribers,
   organizationId: string,

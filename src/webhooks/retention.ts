@@ -17,6 +17,10 @@ export async function dropOldEvents({
   clock: Clock;
 }): Promise<void> {
   const before = Math.floor(clock.nowMs() / dayMs - keptDays) * dayMs;
-  await dropPartitionsBefore(database, ['webhook_events'], dateOf(before));
+  await dropPartitionsBefore(
+    database,
+    ['webhook_events', 'webhook_deliveries', 'webhook_attempts'],
+    dateOf(before),
+  );
   await forgetDays(database, lowestIdAt(before));
 }

@@ -8,5 +8,7 @@ export {
   logEvents,
   wakeNumbering,
 } from './outbox-store.ts';
+export { createWebhookSender } from './attempt.ts';
 export { dropOldEvents } from './retention.ts';
+export { webhookHostsSetting, webhookRules } from './rules.ts';
 export { webhookFormats } from './schema.ts';

@@ -9,6 +9,7 @@ import { fieldRules } from '../../src/roles/field-rules.ts';
 import { textFormats } from '../../src/roles/text-formats.ts';
 import { aPushContact, androidApp, register, setUpPush } from '../support/push-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { updateOrganization } from '../../src/accounts/accounts.ts';
 
 /** What is not there, in each of the ways in which clients say so: null, an empty filter, a record given back. */
 
@@ -63,6 +64,8 @@ let server: TestServer;
 
 beforeAll(async () => {
   server = await startTestServer();
+  // It asks for more than a minute's share.
+  await updateOrganization(server.installation, server.organizationId, { requestsPerWindow: 10_000 });
   await setUpPush(server);
 });
 

@@ -23,6 +23,7 @@ import type { RegistrationRecord } from '../../src/devices/schema.ts';
 import { addChatTemplate, chatAppWithStatus, written } from '../support/chat-app-journey.ts';
 import { setUpPush } from '../support/push-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
+import { startWebhookReceiver } from '../support/webhook-receiver.ts';
 import { addApprovedSender, readSms } from '../support/sms-journey.ts';
 
 const routes = listRoutes({} as Installation);
@@ -735,8 +736,13 @@ async function recordPush({ adaId }: Contacts, { installationId, secret }: Table
 type Listed = { data: { id: string }[] };
 
 async function recordWebhooks(): Promise<void> {
-  const { id } = await record('createWebhook', 'All that happens to emails', '/webhooks', {
-    body: { kind: 'poll', events: ['email.*'], description: 'The back office' },
+  const receiver = await startWebhookReceiver();
+  const url = `http://127.0.0.1:${receiver.port}/hooks`;
+  const { id } = await record('createWebhook', 'All that happens to emails, posted', '/webhooks', {
+    body: { kind: 'url', url, events: ['email.*'], description: 'The back office' },
+  });
+  await record('createWebhook', 'What happens to texts, to be read from the log', '/webhooks', {
+    body: { kind: 'poll', events: ['sms.delivered', 'sms.failed'] },
   });
   await record('createWebhook', 'A type that there is not', '/webhooks', {
     body: { kind: 'poll', events: ['email.read'] },
@@ -761,12 +767,41 @@ async function recordWebhooks(): Promise<void> {
     text: 'It is on its way.',
     category: 'parcels',
   });
-  await eventually(
-    () => server.request<{ data: unknown[] }>('GET', '/v1/webhook-events?limit=1'),
-    ({ body: { data } }) => data.length > 0,
-  );
+  await receiver.whenReceived(1);
   await record('listWebhookEvents', 'The first that is kept', '/webhook-events?limit=1');
   await record('listWebhookEvents', 'A type that there is not', '/webhook-events?types=email.read');
+  const told = `/webhooks/${id}/deliveries`;
+  const [delivery] = await eventually(
+    async () => (await server.request<Listed>('GET', `/v1${told}`)).body.data,
+    ({ length }) => length > 0,
+  );
+  await record('listWebhookDeliveries', 'All of them', told);
+  await record('listWebhookDeliveries', 'A status that there is not', `${told}?status=lost`);
+  await record('getWebhookDelivery', 'One that was taken', `${told}/${delivery!.id}`);
+  await record('getWebhookDelivery', 'One that does not exist', `${told}/${nothing}`);
+  await record('pauseWebhook', 'A webhook', `/webhooks/${id}/pause`);
+  await record('pauseWebhook', 'One that does not exist', `/webhooks/${nothing}/pause`);
+  await record('retryWebhookDelivery', 'One that was taken', `${told}/${delivery!.id}/retry`);
+  await record('retryWebhookDelivery', 'One that does not exist', `${told}/${nothing}/retry`);
+  await record('replayWebhook', 'From a position on', `/webhooks/${id}/replay`, { body: { from: 1 } });
+  await record('replayWebhook', 'Before the first position', `/webhooks/${id}/replay`, { body: { from: 0 } });
+  await record('testWebhook', 'A bounce that did not happen', `/webhooks/${id}/test`, {
+    body: { type: 'email.bounced' },
+  });
+  await record('testWebhook', 'A type that there is not', `/webhooks/${id}/test`, {
+    body: { type: 'email.read' },
+  });
+  await record('rotateWebhookSecret', 'A new one at once', `/webhooks/${id}/rotate-secret`, {
+    body: { expire_after_hours: 0 },
+  });
+  await record('rotateWebhookSecret', 'For too long', `/webhooks/${id}/rotate-secret`, {
+    body: { expire_after_hours: 1_000 },
+  });
+  await record('enableWebhook', 'With what happens from now on', `/webhooks/${id}/enable`, {
+    body: { from: 'now' },
+  });
+  await record('enableWebhook', 'One that does not exist', `/webhooks/${nothing}/enable`);
+  await receiver.stop();
 }
 
 async function recordTemplates(): Promise<void> {

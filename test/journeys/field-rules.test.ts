@@ -87,6 +87,15 @@ const breaches: Record<keyof typeof fieldRules, { fields: Fields; issue: RegExp 
     fields: { external_id: undefined, email: null, phone_number: undefined },
     issue: /one of external_id, email and phone_number is required/,
   },
+  suppression: { fields: { channel: 'sms', address: 'nobody' }, issue: /address must be / },
+  'suppression-check': {
+    fields: { channel: 'sms', addresses: ['nobody'] },
+    issue: /addresses\[0\] must be /,
+  },
+  'webhook-endpoint': {
+    fields: { headers: { Host: 'example.com' } },
+    issue: /headers\.Host is a header that we set ourselves/,
+  },
   'property-key': { fields: { key: 'email' }, issue: /key must not be the name of a field of contacts/ },
   'event-payload': {
     fields: { payload: { text: 'x'.repeat(32_768) } },

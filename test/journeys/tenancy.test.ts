@@ -92,6 +92,26 @@ const makeForeign: Record<string, () => Promise<string>> = {
   },
 };
 
+/** With a delivery of an event that has the same id, so that a path with both is one of theirs. */
+makeForeign['/webhooks/:id'] = async () => {
+  const { status, body } = await server.request<{ id: string }>(
+    'POST',
+    '/v1/webhooks',
+    { kind: 'url', url: 'http://127.0.0.1:9999/', events: ['sms.failed'] },
+    withKey(other.key),
+  );
+  expect(status).toBe(201);
+  await server.installation.database.rows(
+    {
+      text: `insert into webhook_deliveries
+         (organization_id, webhook_id, event_id, position, type, status, attempts, updated_at)
+       values ($1, $2, $2, 1, 'sms.failed', 'failed', 10, now())`,
+    },
+    [other.organizationId, body.id],
+  );
+  return body.id;
+};
+
 const notification = { title: 'Hello', body: 'Hello' };
 
 let made = 0;
@@ -113,7 +133,6 @@ for (const [path, body] of [
   ['/lists', () => ({ name: aName() })],
   ['/tags', () => ({ name: aName() })],
   ['/suppressions', () => ({ channel: 'email', address: `${aName().replace(' ', '_')}@example.com` })],
-  ['/webhooks', () => ({ kind: 'poll', events: ['sms.failed'] })],
   ['/events', () => ({ name: aName().replace(' ', '_') })],
   ['/properties', () => ({ key: aName().replace(' ', '_'), name: 'Theirs', type: 'string' })],
   [
@@ -257,6 +276,10 @@ const validBodies: Readonly<Record<string, (contactId: string) => object>> = {
   'DELETE /lists/:id/contacts': () => ({ contact_ids: [unknownId] }),
   'POST /webhooks': () => ({ kind: 'poll', events: ['sms.failed'] }),
   'PATCH /webhooks/:id': () => ({}),
+  'POST /webhooks/:id/replay': () => ({ from: 1 }),
+  'POST /webhooks/:id/rotate-secret': () => ({}),
+  'POST /webhooks/:id/enable': () => ({}),
+  'POST /webhooks/:id/test': () => ({}),
   'POST /tags': () => ({ name: aName() }),
   'PATCH /tags/:id': () => ({}),
   'POST /tags/:id/contacts': () => ({ contact_ids: [unknownId] }),

@@ -159,6 +159,7 @@ const world = {
   segmentId: '',
   templateId: '',
   chatTemplateId: '',
+  webhookId: '',
   event: '',
   eventId: '',
 };
@@ -196,6 +197,11 @@ const chatTemplate = () => ({
   ],
   examples: fields(placeholders, () => 'x'.repeat(200)),
 });
+
+const webhookHeaders = fields(
+  namesOf(5).map((name) => `x-${name}`),
+  () => 'x'.repeat(1_000),
+);
 
 type Request = { method: string; path: string; body: object };
 
@@ -238,6 +244,22 @@ const requests: Readonly<Record<string, () => Request>> = {
     const { components, examples } = chatTemplate();
     return patch(`/chatapp/templates/${world.chatTemplateId}`, { components, examples });
   },
+  'POST /suppressions/bulk suppressions[]': () =>
+    post('/suppressions/bulk', {
+      suppressions: Array.from({ length: 20 }, () => ({
+        channel: 'email',
+        address: `nasty-${next()}@example.com`,
+        note: 'x'.repeat(255),
+      })),
+    }),
+  'POST /webhooks headers': () =>
+    post('/webhooks', {
+      kind: 'url',
+      url: 'https://example.com/',
+      events: ['sms.failed'],
+      headers: webhookHeaders,
+    }),
+  'PATCH /webhooks/:id headers': () => patch(`/webhooks/${world.webhookId}`, { headers: webhookHeaders }),
   'POST /events/send payload': () =>
     post('/events/send', { event: world.event, contact_id: world.contactId, payload: nastyPayload }),
   'POST /events/send/batch events[]': () =>
@@ -322,6 +344,11 @@ describe('what was sent to all of them', () => {
     world.segmentId = await idOf('/segments', { name: 'Nasty', conditions: conditions() });
     world.templateId = await idOf('/templates', { name: 'Nasty', subject: 'Hello', text: 'Hello' });
     world.chatTemplateId = (await addChatTemplate(server, { content: written('Hello {{name}} there') })).id;
+    world.webhookId = await idOf('/webhooks', {
+      kind: 'url',
+      url: 'https://example.com/',
+      events: ['sms.failed'],
+    });
     const definition = await defineEvent(server);
     [world.event, world.eventId] = [definition.name, definition.id];
     for (const path of ['/email/campaigns', '/sms/campaigns', '/push/campaigns', '/chatapp/campaigns'])
@@ -394,7 +421,8 @@ describe('what was sent to all of them', () => {
 
 /** Nothing of it is asked for here: no client decides on what it holds. */
 const isEmpty = (path: string) =>
-  ['/lists/:id', '/tags/:id', '/templates/gallery/:id', '/email/domains/:id', '/webhooks/:id'].includes(path);
+  ['/lists/:id', '/tags/:id', '/templates/gallery/:id', '/email/domains/:id'].includes(path) ||
+  path === '/webhooks/:id/deliveries/:event_id';
 
 const isSuccess = (status: unknown) => status === 200 || status === 201 || status === 202;
 

@@ -126,6 +126,9 @@ async function takeAllDomains(take: typeof takeDueDomains, signal: AbortSignal):
 }
 
 const chores: Record<ChoreName, Cases> = {
+  'telling webhooks': {
+    otherwise: 'A turn begins work, and waits for no endpoint: test/journeys/webhooks.test.ts holds some up.',
+  },
   'numbering events': {
     table: 'webhook_outbox',
     done: 'delete',

@@ -22,6 +22,12 @@ const timePattern = /20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/g;
 const selectorPattern = /\bpst[0-9a-f]{12}\b/g;
 /** Of a device, random but for its beginning. */
 const secretPattern = /\bpds_[\w-]{43}/g;
+/** Of an endpoint, random but for its beginning. */
+const webhookSecretPattern = /\bwhsec_[\w+/=]{20,}/g;
+/** Where a test has its receivers. */
+const receiverPattern = /\bhttp:\/\/127\.0\.0\.1:\d+/g;
+/** How long something took. */
+const stableMs = 7;
 /** What every RSA key of 2048 bits begins with, and what follows it. */
 const keyPattern = /(MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEA)[\w+/=]+/g;
 
@@ -48,6 +54,8 @@ export function createStableTexts(): StableTexts {
         (time) => known.get(time) ?? new Date(minuteOf(Date.parse(time))).toISOString(),
       )
       .replaceAll(selectorPattern, (selector) => stable(selector, (number) => `pst${digits(number, 12)}`))
+      .replaceAll(webhookSecretPattern, `whsec_${'A'.repeat(43)}=`)
+      .replaceAll(receiverPattern, 'https://shop.example')
       .replaceAll(secretPattern, `pds_${'0'.repeat(43)}`)
       .replaceAll(keyPattern, '$1…');
     return replaced.length > charactersMax ? `${replaced.slice(0, charactersMax)}…` : replaced;
@@ -56,7 +64,9 @@ export function createStableTexts(): StableTexts {
     if (typeof value === 'string') return replaceText(value);
     if (Array.isArray(value)) return value.map(replaceAll);
     if (typeof value !== 'object' || value === null) return value;
-    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, replaceAll(inner)]));
+    return Object.fromEntries(
+      Object.entries(value).map(([key, inner]) => [key, key === 'ms' ? stableMs : replaceAll(inner)]),
+    );
   };
 
   return {

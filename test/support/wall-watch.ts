@@ -125,6 +125,10 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   webhook_outbox_insert:
     'Tells what has happened to recipients that were changed together, of any organizations.',
   webhook_outbox_find_organizations: whoHasWork,
+  webhook_positions_find_untold: whoHasWork,
+  webhook_deliveries_find_due: whoHasWork,
+  webhook_cursors_find_due: whoHasWork,
+  'select least( (select due_at from webhook_deliveries': whoHasWork,
   'delete from webhook_event_days where first_id': housekeeping,
   'with claimant as': 'Claims what is tried alone, of any organization.',
   'with announced as': 'What a worker that died had announced, of any organizations.',

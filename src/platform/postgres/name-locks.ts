@@ -43,3 +43,14 @@ export async function tryLockNameAlone(
   );
   return row?.is_locked === true;
 }
+
+/** Frees what such a connection holds. */
+export async function unlockNameAlone(
+  database: Pick<Database, 'rowsAlone'>,
+  alone: pg.Client,
+  name: string,
+): Promise<void> {
+  await database.rowsAlone(alone, unpreparedStatement('select pg_advisory_unlock(hashtextextended($1, 0))'), [
+    name,
+  ]);
+}

@@ -7,4 +7,9 @@ export type PartitionSize = (typeof partitionSizes)[number];
  * Tables whose partitions are days whatever the setting says: what they hold is deleted after so many days, and a day is
  * dropped at once.
  */
-export const tablesByDay: ReadonlySet<string> = new Set(['request_log', 'webhook_events']);
+export const tablesByDay: ReadonlySet<string> = new Set([
+  'request_log',
+  'webhook_attempts',
+  'webhook_deliveries',
+  'webhook_events',
+]);

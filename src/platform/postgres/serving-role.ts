@@ -113,7 +113,10 @@ export const servingPrivileges: Readonly<Record<string, Privileges>> = {
   webhooks: { request: 'select, insert, update, delete' },
   webhook_interests: { request: 'select, insert, delete' },
   webhook_outbox: { request: 'insert' },
-  webhook_positions: { request: 'select' },
+  webhook_positions: { request: 'select, update(is_untold)' },
+  webhook_cursors: { request: 'select, insert, update, delete' },
+  webhook_deliveries: { request: 'select, insert, update, delete' },
+  webhook_attempts: { request: 'select' },
   webhook_events: { request: 'select' },
   webhook_event_days: { request: 'select' },
 

@@ -23,6 +23,7 @@ export const choreNames = [
   'following changes',
   'numbering events',
   'secret keys',
+  'telling webhooks',
 ] as const;
 
 export type ChoreName = (typeof choreNames)[number];

@@ -14,6 +14,8 @@ export type PartListener = {
    * not known what was, and after each time that the connection was lost, a wait ends as if there had been one.
    */
   whileHearing: <Result>(part: string, work: (wait: WaitForWake) => Promise<Result>) => Promise<Result>;
+  /** Ends all waits as if their time were over, and those to come at once: the process is stopping. */
+  stop: () => void;
 };
 
 /** Opens one connection for all who wait in this process, and only while there is somebody. */
@@ -23,6 +25,7 @@ export function createPartListener(
 ): PartListener {
   const waiting = new Map<string, Set<Wakeup>>();
   let stopping: AbortController | null = null;
+  let isStopped = false;
 
   const wake = (part: string | null) => {
     const woken = part === null ? [...waiting.values()] : [waiting.get(part) ?? []];
@@ -50,10 +53,14 @@ export function createPartListener(
       const wakeup = createWakeup(tools.clock);
       enter(part, wakeup);
       try {
-        return await work(wakeup.wait);
+        return await work(async (timeoutMs) => isStopped || (await wakeup.wait(timeoutMs)) || isStopped);
       } finally {
         leave(part, wakeup);
       }
+    },
+    stop: () => {
+      isStopped = true;
+      wake(null);
     },
   };
 }

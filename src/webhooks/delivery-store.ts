@@ -1,0 +1,334 @@
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { organizationsDue } from '../platform/queue/turns.ts';
+import { firstPlaceOf } from './event-id.ts';
+import type { EventType } from './event-types.ts';
+import type { EventRow } from './log-store.ts';
+import type { WebhookKey } from './store.ts';
+
+/** An endpoint, and how far it was told. */
+export type Endpoint = {
+  id: string;
+  url: string;
+  events: string[];
+  campaign_events: 'none' | 'all';
+  secrets_sealed: Buffer;
+  headers: Record<string, string>;
+  concurrency: number;
+  next_position: number;
+  failures: number;
+  failing_since: Date | null;
+  last_success_at: Date | null;
+};
+
+/** What an endpoint did not take, and what is known of it. */
+export type Delivery = { eventId: string; position: number; type: EventType; attempts: number };
+
+const selectUntold = statement<{ organization_id: string }>(
+  'webhook_positions_find_untold',
+  organizationsDue({ table: 'webhook_positions', among: 'is_untold', due: '$1::timestamptz is not null' }),
+);
+
+const selectRetrying = statement<{ organization_id: string }>(
+  'webhook_deliveries_find_due',
+  organizationsDue({ table: 'webhook_deliveries', among: 'due_at is not null', due: 'due_at <= $1' }),
+);
+
+const selectFailing = statement<{ organization_id: string }>(
+  'webhook_cursors_find_due',
+  organizationsDue({
+    table: 'webhook_cursors',
+    among: 'next_try_at is not null',
+    due: 'next_try_at <= $1',
+  }),
+);
+
+/** Organizations with an endpoint that may have something to be told, after the one given, in the order of their ids. */
+export async function findUntold(
+  connection: Connection,
+  { at, after, limit }: { at: Date; after: string | null; limit: number },
+): Promise<string[]> {
+  const found = await Promise.all(
+    [selectUntold, selectRetrying, selectFailing].map((select) =>
+      connection.rows(select, [at, after, limit]),
+    ),
+  );
+  const ids = new Set(found.flat().map((row) => row.organization_id));
+  return [...ids].sort().slice(0, limit);
+}
+
+/** When the next attempt is due of what has failed, after an instant. */
+export async function findNextAttempt(connection: Connection, after: Date): Promise<Date | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<{ next_at: Date | null }>(
+      `select least(
+         (select due_at from webhook_deliveries where due_at > $1 order by due_at limit 1),
+         (select next_try_at from webhook_cursors where next_try_at > $1 order by next_try_at limit 1)
+       ) as next_at`,
+    ),
+    [after],
+  );
+  return row?.next_at ?? null;
+}
+
+/** Endpoints of an organization that have something to be told now. */
+export async function listUntold(
+  connection: Connection,
+  organizationId: string,
+  at: Date,
+): Promise<{ id: string }[]> {
+  return connection.rows(
+    unpreparedStatement<{ id: string }>(
+      `select w.id
+       from webhooks w
+       join webhook_cursors c on c.organization_id = w.organization_id and c.webhook_id = w.id
+       where w.organization_id = $1 and w.kind = 'url' and w.status = 'enabled'
+         and case
+           when c.failing_since is not null then c.next_try_at <= $2
+           else c.next_position <= coalesce(
+               (select last_position from webhook_positions where organization_id = $1),
+               0
+             ) or exists (
+               select
+               from webhook_deliveries d
+               where d.organization_id = $1 and d.webhook_id = w.id and d.due_at <= $2
+             )
+         end
+       order by w.id`,
+    ),
+    [organizationId, at],
+  );
+}
+
+/** Notes that all endpoints were told of all, unless something was numbered meanwhile. */
+export async function noteAllTold(connection: Connection, organizationId: string): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update webhook_positions p
+       set is_untold = false
+       where p.organization_id = $1 and p.is_untold and not exists (
+         select
+         from webhook_cursors c
+         join webhooks w on w.organization_id = c.organization_id and w.id = c.webhook_id
+         where c.organization_id = $1 and w.status = 'enabled' and c.failing_since is null
+           and c.next_position <= p.last_position
+       )`,
+    ),
+    [organizationId],
+  );
+}
+
+/** Has the endpoints of an organization looked at again: one may have something to be told that had not. */
+export async function noteUntold(connection: Connection, organizationId: string): Promise<void> {
+  await connection.rows(
+    unpreparedStatement('update webhook_positions set is_untold = true where organization_id = $1'),
+    [organizationId],
+  );
+}
+
+/** Null where it is told nothing: it is paused, disabled or gone. */
+export async function findEndpoint(
+  connection: Connection,
+  { organizationId, id }: WebhookKey,
+): Promise<Endpoint | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<Endpoint>(
+      `select w.id, w.url, w.events, w.campaign_events, w.secrets_sealed, w.headers, w.concurrency, c.next_position,
+         c.failures, c.failing_since, c.last_success_at
+       from webhooks w
+       join webhook_cursors c on c.organization_id = w.organization_id and c.webhook_id = w.id
+       where w.organization_id = $1 and w.id = $2 and w.kind = 'url' and w.status = 'enabled'`,
+    ),
+    [organizationId, id],
+  );
+  return row ?? null;
+}
+
+type DeliveryRow = { event_id: string; position: number; type: EventType; attempts: number };
+
+function toDelivery(row: DeliveryRow): Delivery {
+  return { eventId: row.event_id, position: row.position, type: row.type, attempts: row.attempts };
+}
+
+/** What is to be tried again by then, or at any time where that is null, the oldest first. */
+export async function listDue(
+  connection: Connection,
+  { organizationId, id }: WebhookKey,
+  { at, limit }: { at: Date | null; limit: number },
+): Promise<Delivery[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<DeliveryRow>(
+      `select event_id, position, type, attempts
+       from webhook_deliveries
+       where organization_id = $1 and webhook_id = $2 and due_at <= coalesce($3::timestamptz, 'infinity')
+       order by position
+       limit $4`,
+    ),
+    [organizationId, id, at, limit],
+  );
+  return rows.map(toDelivery);
+}
+
+/** The rows of the log in which these events are, as far as they are kept. */
+export async function findRowsOf(
+  connection: Connection,
+  organizationId: string,
+  events: readonly Pick<Delivery, 'eventId' | 'position'>[],
+): Promise<EventRow[]> {
+  const firsts = events.map(({ eventId, position }) => firstPlaceOf(eventId, position));
+  return connection.rows(
+    unpreparedStatement<EventRow>(
+      `select distinct on (e.position) e.position, e.id, e.events, e.type, e.happened_at, e.of_campaign, e.subject_ids,
+         e.ordinals, e.facts
+       from unnest($2::uuid[], $3::bigint[]) as wanted (id, position)
+       join webhook_events e on e.organization_id = $1 and e.position = wanted.position and e.id = wanted.id
+       order by e.position`,
+    ),
+    [organizationId, firsts.map(({ rowId }) => rowId), firsts.map(({ position }) => position)],
+  );
+}
+
+/** An attempt, and what it says of the delivery: `dueAt` of those that are tried again. */
+export type ConcludedAttempt = {
+  eventId: string;
+  position: number;
+  type: EventType;
+  deliveryStatus: 'retrying' | 'delivered' | 'failed';
+  /** How many there were, this one counted. */
+  attempt: number;
+  dueAt: Date | null;
+  at: Date;
+  status: number | null;
+  ms: number;
+  message: string | null;
+  answer: string;
+};
+
+export async function saveAttempts(
+  connection: Connection,
+  { organizationId, id }: WebhookKey,
+  attempts: readonly ConcludedAttempt[],
+): Promise<void> {
+  if (attempts.length === 0) return;
+  const columns = [
+    organizationId,
+    id,
+    attempts.map(({ eventId }) => eventId),
+    attempts.map(({ attempt }) => attempt),
+    attempts.map(({ at }) => at),
+  ];
+  await Promise.all([
+    connection.rows(
+      unpreparedStatement(
+        `insert into webhook_deliveries
+           (organization_id, webhook_id, event_id, position, type, status, attempts, due_at, updated_at)
+         select $1, $2, event_id, position, type, status, attempts, due_at, updated_at
+         from unnest($3::uuid[], $4::smallint[], $5::timestamptz[], $6::bigint[], $7::text[], $8::text[], $9::timestamptz[])
+           as given (event_id, attempts, updated_at, position, type, status, due_at)
+         on conflict (organization_id, webhook_id, event_id) do update
+         set status = excluded.status, attempts = excluded.attempts, due_at = excluded.due_at,
+           updated_at = excluded.updated_at`,
+      ),
+      [
+        ...columns,
+        attempts.map(({ position }) => position),
+        attempts.map(({ type }) => type),
+        attempts.map(({ deliveryStatus }) => deliveryStatus),
+        attempts.map(({ dueAt }) => dueAt),
+      ],
+    ),
+    connection.rows(
+      unpreparedStatement(
+        `insert into webhook_attempts
+           (organization_id, webhook_id, event_id, attempt, at, status, ms, message, answer)
+         select $1, $2, event_id, attempt, at, status, ms, message, answer
+         from unnest($3::uuid[], $4::smallint[], $5::timestamptz[], $6::smallint[], $7::integer[], $8::text[], $9::text[])
+           as given (event_id, attempt, at, status, ms, message, answer)
+         on conflict do nothing`,
+      ),
+      [
+        ...columns,
+        attempts.map(({ status }) => status),
+        attempts.map(({ ms }) => ms),
+        attempts.map(({ message }) => message),
+        attempts.map(({ answer }) => answer),
+      ],
+    ),
+  ]);
+}
+
+/** How far an endpoint was told, and how it does. */
+export type Progress = {
+  /** Only if it is still this one: whoever has moved the cursor meanwhile wanted something else. */
+  from: number;
+  to: number;
+  failures: number;
+  failingSince: Date | null;
+  nextTryAt: Date | null;
+  lastSuccessAt: Date | null;
+  /** The last failure; null if there was none. */
+  failure: { at: Date; status: number | null; message: string } | null;
+};
+
+/** Returns whether there still is such a webhook. */
+export async function saveProgress(
+  connection: Connection,
+  { organizationId, id }: WebhookKey,
+  progress: Progress,
+): Promise<boolean> {
+  const rows = await connection.rows(
+    unpreparedStatement(
+      `update webhook_cursors
+       set next_position = case when next_position = $3 then $4 else next_position end,
+         failures = $5, failing_since = $6, next_try_at = $7,
+         last_success_at = coalesce($8::timestamptz, last_success_at),
+         last_failure_at = coalesce($9::timestamptz, last_failure_at),
+         last_failure_status = case when $9::timestamptz is null then last_failure_status else $10 end,
+         last_failure_message = coalesce($11, last_failure_message)
+       where organization_id = $1 and webhook_id = $2
+       returning webhook_id`,
+    ),
+    [
+      organizationId,
+      id,
+      progress.from,
+      progress.to,
+      progress.failures,
+      progress.failingSince,
+      progress.nextTryAt,
+      progress.lastSuccessAt,
+      progress.failure?.at ?? null,
+      progress.failure?.status ?? null,
+      progress.failure?.message ?? null,
+    ],
+  );
+  return rows.length > 0;
+}
+
+/** What has failed is tried again at once: the endpoint takes events again. */
+export async function retryNow(
+  connection: Connection,
+  { organizationId, id }: WebhookKey,
+  at: Date,
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update webhook_deliveries set due_at = $3
+       where organization_id = $1 and webhook_id = $2 and due_at > $3`,
+    ),
+    [organizationId, id, at],
+  );
+}
+
+export async function disableWebhook(
+  connection: Connection,
+  { organizationId, id }: WebhookKey,
+  at: Date,
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      `update webhooks set status = 'disabled', updated_at = $3
+       where organization_id = $1 and id = $2 and status = 'enabled'`,
+    ),
+    [organizationId, id, at],
+  );
+}

@@ -1,0 +1,232 @@
+import { type Clock, dateOf, now } from '../platform/clock.ts';
+import type { Database, Transaction } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
+import type { WebhookSender } from './attempt.ts';
+import * as store from './delivery-store.ts';
+import { openSecrets, secretsAt } from './endpoint-secrets.ts';
+import { describeEvents, type EventDescribers, eventsOf, readLog } from './log.ts';
+import { logEvents } from './outbox-store.ts';
+import { nextAttemptInMs } from './retry-schedule.ts';
+import { type ConcludedItem, type RoundItem, type RoundOutcome, tellRound } from './round.ts';
+import type { WebhookKey } from './store.ts';
+
+/**
+ * Tells an endpoint what it was not told, in rounds, until there is nothing more. A round is
+ *
+ * 1. **read**: what is to be tried again, and the log from the cursor of the endpoint on;
+ * 2. **told**, without a transaction (round.ts);
+ * 3. **written**: the cursor moves behind all that was attempted. What was taken leaves no other trace, but for a sample;
+ *    what was not is a delivery to be retried.
+ *
+ * If the process dies in between, the round is told once more by whoever comes next, under the same ids.
+ *
+ * An endpoint that takes nothing is `failing`: it is told of the oldest event alone, at growing intervals, and the rest
+ * waits in the log. When it takes that one, everything goes on; when it has taken nothing for days, it is disabled.
+ */
+export type TellingTools = {
+  database: Database;
+  clock: Clock;
+  secrets: Secrets;
+  random: () => number;
+  describers: EventDescribers;
+  sender: WebhookSender;
+};
+
+/** With more, more is told twice after a crash; with fewer, there are more transactions. */
+const itemsMax = 100;
+/** An endpoint that has taken nothing for so long is told nothing any more. Svix waits as long. */
+const failingMax = 5 * 86_400_000;
+/** Between two attempts at an endpoint that fails, once the schedule of retries is over. */
+const longestPauseMs = 86_400_000;
+/** Of events that are taken at once: of so many in a round each is kept as a delivery, of more one in twenty. */
+const keptMax = 5;
+const sampledOf = 20;
+
+export async function tellEndpoint(tools: TellingTools, key: WebhookKey, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    const read = await readRound(tools, key);
+    if (read === null) return;
+    const { endpoint, items } = read;
+    const { url, headers, concurrency } = endpoint;
+    const outcome = await tellRound(tools.clock, {
+      items,
+      concurrency,
+      state: { failures: endpoint.failures, lastSuccessAtMs: endpoint.last_success_at?.getTime() ?? null },
+      signal,
+      tell: ({ event, body }) =>
+        tools.sender.attempt({
+          organizationId: key.organizationId,
+          endpointId: endpoint.id,
+          url,
+          headers,
+          id: event.id,
+          body,
+          secrets: read.secrets,
+        }),
+    });
+    if (!(await writeRound(tools, key, read, outcome))) return;
+  }
+}
+
+type ReadRound = {
+  endpoint: store.Endpoint;
+  secrets: readonly string[];
+  /** In the order of their positions. */
+  items: readonly RoundItem[];
+  /** Where the log goes on behind them. */
+  next: number;
+};
+
+/** Null if there is nothing to be told now. */
+async function readRound(tools: TellingTools, key: WebhookKey): Promise<ReadRound | null> {
+  const { database, clock, secrets, describers } = tools;
+  const { organizationId } = key;
+  return database.asOrganizations([organizationId], async (transaction) => {
+    const endpoint = await store.findEndpoint(transaction, key);
+    if (endpoint === null) return null;
+    const at = now(clock);
+    const isFailing = endpoint.failing_since !== null;
+    const limit = isFailing ? 1 : itemsMax;
+    const due = await store.listDue(transaction, key, { at: isFailing ? null : at, limit });
+    const attemptsOf = new Map(due.map(({ eventId, attempts }) => [eventId, attempts]));
+    const again = (await store.findRowsOf(transaction, organizationId, due))
+      .flatMap(eventsOf)
+      .filter(({ id }) => attemptsOf.has(id));
+    const fresh =
+      due.length === limit
+        ? { events: [], next: endpoint.next_position }
+        : await readLog(transaction, {
+            organizationId,
+            from: endpoint.next_position,
+            patterns: endpoint.events,
+            withCampaigns: endpoint.campaign_events === 'all',
+            limit: limit - due.length,
+          });
+    const events = [...again, ...fresh.events].sort((one, other) => one.position - other.position);
+    if (events.length === 0 && fresh.next === endpoint.next_position) return null;
+    const told = await describeEvents(transaction, describers, organizationId, events);
+    return {
+      endpoint,
+      secrets: secretsAt(openSecrets(secrets, endpoint.id, endpoint.secrets_sealed), at),
+      items: events.map((event, place) => ({
+        event,
+        body: Buffer.from(JSON.stringify(told[place])),
+        attempts: attemptsOf.get(event.id) ?? 0,
+      })),
+      next: fresh.next,
+    };
+  });
+}
+
+/** Returns whether to go on: there still is such an endpoint, and it takes events. */
+async function writeRound(
+  tools: TellingTools,
+  key: WebhookKey,
+  read: ReadRound,
+  outcome: RoundOutcome,
+): Promise<boolean> {
+  const { database, clock, random } = tools;
+  const { endpoint } = read;
+  const at = now(clock);
+  const wasFailing = endpoint.failing_since !== null;
+  const hasSucceeded = outcome.concluded.some(({ attempt }) => attempt.kind === 'delivered');
+  const isFailing = outcome.isFailing || (wasFailing && !hasSucceeded);
+  // From the first of these on they are counted by the schedule.
+  const failures = isFailing && !wasFailing ? 1 : outcome.failures;
+  const last = outcome.concluded.findLast(({ attempt }) => attempt.kind !== 'delivered');
+  const pauseMs = nextAttemptInMs({
+    failures,
+    retryAfterMs: last === undefined || last.attempt.kind === 'delivered' ? null : last.attempt.retryAfterMs,
+    random: random(),
+  });
+  const failingSince = isFailing ? (endpoint.failing_since ?? at) : null;
+  const isOver =
+    outcome.isGone || (failingSince !== null && at.getTime() - failingSince.getTime() >= failingMax);
+  return database.asOrganizations([key.organizationId], async (transaction) => {
+    const isThere = await store.saveProgress(transaction, key, {
+      from: endpoint.next_position,
+      to: nextPositionOf(read, outcome),
+      failures,
+      failingSince,
+      nextTryAt: isFailing ? dateOf(at.getTime() + (pauseMs ?? longestPauseMs)) : null,
+      lastSuccessAt: outcome.lastSuccessAtMs === null ? null : dateOf(outcome.lastSuccessAtMs),
+      failure:
+        last === undefined || last.attempt.kind === 'delivered'
+          ? null
+          : { at: dateOf(last.atMs), status: last.attempt.status, message: last.attempt.message },
+    });
+    if (!isThere) return false;
+    const kept = outcome.concluded.filter((concluded) => isKept(concluded, outcome.concluded.length));
+    await store.saveAttempts(
+      transaction,
+      key,
+      kept.map((concluded) => toAttempt(concluded, { isFailing, random })),
+    );
+    if (wasFailing && !isFailing) await store.retryNow(transaction, key, at);
+    if (isOver) await store.disableWebhook(transaction, key, at);
+    await tellOfWebhook(transaction, key, {
+      at,
+      isDisabled: isOver,
+      hasBegunToFail: isFailing && !wasFailing,
+    });
+    return !isFailing && !isOver;
+  });
+}
+
+/** What was begun in another order, and was not concluded, is told once more with all that follows it. */
+function nextPositionOf({ endpoint, items, next }: ReadRound, { concluded }: RoundOutcome): number {
+  const done = new Set(concluded.map(({ item }) => item));
+  const left = items.filter((item) => !done.has(item) && item.event.position >= endpoint.next_position);
+  return left.reduce((lowest, { event }) => Math.min(lowest, event.position), next);
+}
+
+function isKept({ item, attempt }: ConcludedItem, concluded: number): boolean {
+  return (
+    attempt.kind !== 'delivered' ||
+    item.attempts > 0 ||
+    concluded <= keptMax ||
+    item.event.position % sampledOf === 0
+  );
+}
+
+function toAttempt(
+  { item, attempt, atMs }: ConcludedItem,
+  { isFailing, random }: { isFailing: boolean; random: () => number },
+): store.ConcludedAttempt {
+  const { event, attempts } = item;
+  const failures = attempts + 1;
+  const common = {
+    eventId: event.id,
+    position: event.position,
+    type: event.type,
+    attempt: failures,
+    at: dateOf(atMs),
+    status: attempt.status,
+    ms: attempt.ms,
+    answer: attempt.answer,
+  };
+  if (attempt.kind === 'delivered')
+    return { ...common, deliveryStatus: 'delivered', dueAt: null, message: null };
+  const pauseMs = nextAttemptInMs({ failures, retryAfterMs: attempt.retryAfterMs, random: random() });
+  // Nothing is given up because the endpoint as a whole takes nothing.
+  const dueMs = pauseMs ?? (isFailing ? longestPauseMs : null);
+  return {
+    ...common,
+    deliveryStatus: dueMs === null ? 'failed' : 'retrying',
+    dueAt: dueMs === null ? null : dateOf(atMs + dueMs),
+    message: attempt.message,
+  };
+}
+
+/** The other webhooks of the organization may want to hear of it. */
+async function tellOfWebhook(
+  transaction: Transaction,
+  { organizationId, id }: WebhookKey,
+  { at, isDisabled, hasBegunToFail }: { at: Date; isDisabled: boolean; hasBegunToFail: boolean },
+): Promise<void> {
+  const type = isDisabled ? 'webhook.disabled' : hasBegunToFail ? 'webhook.failing' : null;
+  if (type === null) return;
+  await logEvents(transaction, [
+    { organizationId, type, at, ofCampaign: false, subjectId: id, ordinal: null, facts: null },
+  ]);
+}
