@@ -74,7 +74,7 @@ test('a typing error is answered with what was meant', async () => {
     expect(exitCode).toBe(1);
   }
   const help = await run({}, 'key', 'create', '--help');
-  expect(help.output).toMatch(/Scopes are email:send.*events:send; full_access, sending_access, read_only/s);
+  expect(help.output).toMatch(/Scopes are email:send.*logs:read; full_access, sending_access, read_only/s);
 });
 
 test('an organization is named by its id or its name, everywhere alike', async () => {
