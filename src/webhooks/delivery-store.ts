@@ -21,7 +21,7 @@ export type Endpoint = {
 };
 
 /** What an endpoint did not take, and what is known of it. */
-export type Delivery = { eventId: string; position: number; type: EventType; attempts: number };
+export type Delivery = { eventId: string; position: number; attempts: number };
 
 const selectUntold = statement<{ organization_id: string }>(
   'webhook_positions_find_untold',
@@ -143,21 +143,15 @@ export async function findEndpoint(
   return row ?? null;
 }
 
-type DeliveryRow = { event_id: string; position: number; type: EventType; attempts: number };
-
-function toDelivery(row: DeliveryRow): Delivery {
-  return { eventId: row.event_id, position: row.position, type: row.type, attempts: row.attempts };
-}
-
 /** What is to be tried again by then, or at any time where that is null, the oldest first. */
 export async function listDue(
   connection: Connection,
   { organizationId, id }: WebhookKey,
   { at, limit }: { at: Date | null; limit: number },
 ): Promise<Delivery[]> {
-  const rows = await connection.rows(
-    unpreparedStatement<DeliveryRow>(
-      `select event_id, position, type, attempts
+  return connection.rows(
+    unpreparedStatement<Delivery>(
+      `select event_id as "eventId", position, attempts
        from webhook_deliveries
        where organization_id = $1 and webhook_id = $2 and due_at <= coalesce($3::timestamptz, 'infinity')
        order by position
@@ -165,7 +159,6 @@ export async function listDue(
     ),
     [organizationId, id, at, limit],
   );
-  return rows.map(toDelivery);
 }
 
 /** The rows of the log in which these events are, as far as they are kept. */

@@ -134,10 +134,13 @@ export async function appendEvents(
 export type LogRange = {
   organizationId: string;
   from: number;
+  /** The last that is looked at. */
+  to: number;
   /** Null for all types. */
   types: readonly EventType[] | null;
   withCampaigns: boolean;
-  rowsMax: number;
+  /** No more rows are read than hold so many. */
+  eventsMax: number;
 };
 
 /** The end of the log, and the position of the oldest event that is kept; null if there is none. */
@@ -158,18 +161,17 @@ export async function findExtent(connection: Connection, organizationId: string)
 export const eventsOfRowMax = 500;
 
 /**
- * Rows with events from a position on, in the order of their positions, up to the end. Where few types are wanted, each is
- * looked for by the index on types.
+ * Rows with events of the range, in the order of their positions. Where few types are wanted, each is looked for by the index
+ * on types. A row may have hundreds of events: those behind what is wanted stay in the database.
  */
 export async function readRows(
   connection: Connection,
-  { organizationId, from, types, withCampaigns, rowsMax }: LogRange,
-  last: number,
+  { organizationId, from, to, types, withCampaigns, eventsMax }: LogRange,
 ): Promise<EventRow[]> {
   const columns = 'position, id, events, type, happened_at, of_campaign, subject_ids, ordinals, facts';
   // The first and the last id leave out the days before and after.
   const isWithin = toPredicate(
-    `position > $2 - ${eventsOfRowMax} and position + events > $2 and position <= $3
+    `position > $2::bigint - ${eventsOfRowMax} and position + events > $2 and position <= $3
        and (not of_campaign or $4)
        and id >= coalesce(
          (select first_id
@@ -181,18 +183,8 @@ export async function readRows(
        )
        and id <= (select last_id from webhook_positions where organization_id = $1)`,
   );
-  const values = [organizationId, from, last, withCampaigns, rowsMax];
-  if (types === null) {
-    return connection.rows(
-      unpreparedStatement<EventRow>(
-        `select ${columns} from webhook_events where organization_id = $1 and ${isWithin} order by position limit $5`,
-      ),
-      values,
-    );
-  }
-  return connection.rows(
-    unpreparedStatement<EventRow>(
-      `select of_type.*
+  const ofAll = `select ${columns} from webhook_events where organization_id = $1 and ${isWithin} order by position limit $5`;
+  const ofEach = `select of_type.*
        from unnest($6::text[]) as wanted (type)
        cross join lateral (
          select ${columns}
@@ -202,9 +194,19 @@ export async function readRows(
          limit $5
        ) of_type
        order by of_type.position
-       limit $5`,
+       limit $5`;
+  return connection.rows(
+    unpreparedStatement<EventRow>(
+      `select ${columns}
+       from (
+         select *, sum(least(events, position + events - $2)) over (order by position rows unbounded preceding)
+           - least(events, position + events - $2) as events_before
+         from (${types === null ? ofAll : ofEach}) found
+       ) counted
+       where events_before < $5
+       order by position`,
     ),
-    [...values, types],
+    [organizationId, from, to, withCampaigns, eventsMax, ...(types === null ? [] : [types])],
   );
 }
 

@@ -66,7 +66,14 @@ export type LogPart = { events: LoggedEvent[]; next: number; extent: store.LogEx
 
 export async function readLog(
   connection: Connection,
-  { organizationId, from, patterns, withCampaigns, limit }: LogReading & { withCampaigns: boolean },
+  {
+    organizationId,
+    from,
+    to = Number.MAX_SAFE_INTEGER,
+    patterns,
+    withCampaigns,
+    limit,
+  }: LogReading & { to?: number; withCampaigns: boolean },
 ): Promise<LogPart> {
   const extent = await store.findExtent(connection, organizationId);
   const first = from ?? extent.oldest ?? 1;
@@ -74,14 +81,15 @@ export async function readLog(
   const range = {
     organizationId,
     from: first,
+    to: Math.min(to, extent.last),
     types: types.length === eventTypes.length ? null : types,
     withCampaigns,
-    rowsMax: limit,
+    eventsMax: limit,
   };
-  const rows = first > extent.last ? [] : await store.readRows(connection, range, extent.last);
+  const rows = first > range.to ? [] : await store.readRows(connection, range);
   const events = rows
     .flatMap(eventsOf)
-    .filter(({ position }) => position >= first)
+    .filter(({ position }) => position >= first && position <= range.to)
     .slice(0, limit);
   const isFull = events.length === limit;
   // Somebody may know positions that are yet to come: they stay where they are.

@@ -28,19 +28,19 @@ export async function replayEvents(
     const { events, extent } = await readLog(transaction, {
       organizationId: key.organizationId,
       from,
+      to: end,
       patterns: webhook.events,
       withCampaigns: webhook.campaign_events === 'all',
       limit: replayedMax,
     });
-    const wanted = events.filter(({ position }) => position <= end);
-    await store.insertReplayed(transaction, key, wanted, at);
-    return { count: wanted.length, next: end >= extent.last ? null : next };
+    await store.insertReplayed(transaction, key, events, at);
+    return { count: events.length, next: end >= extent.last ? null : next };
   });
   if (replayed !== null && replayed.count > 0) onUntold();
   return replayed;
 }
 
-/** Has an event told once more. False if the endpoint has no delivery of it. */
+/** Has an event told once more. Null if there is no such endpoint, or it has no delivery of it. */
 export async function retryDelivery(
   { database, clock, onUntold }: ReplayTools,
   key: store.WebhookKey,
@@ -49,8 +49,7 @@ export async function retryDelivery(
   const delivery = await database.asOrganizations([key.organizationId], async (transaction) => {
     const webhook = await store.findWebhook(transaction, key);
     if (webhook?.kind !== 'url') return null;
-    await store.retryDeliveries(transaction, key, { eventIds: [eventId], at: now(clock) });
-    return store.findDelivery(transaction, key, eventId);
+    return store.retryDelivery(transaction, key, { eventId, at: now(clock) });
   });
   if (delivery !== null) onUntold();
   return delivery;

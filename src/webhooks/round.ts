@@ -11,8 +11,8 @@ import { asksForLess } from './retry-schedule.ts';
 export type RoundItem = {
   event: LoggedEvent;
   body: Buffer;
-  /** How many attempts there were before. */
-  attempts: number;
+  /** How many attempts there were before; null of an event that comes from the log, of which there is no delivery yet. */
+  attempts: number | null;
 };
 
 export type RoundState = {

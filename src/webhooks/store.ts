@@ -329,25 +329,25 @@ export async function listAttempts(
   return rows.reverse();
 }
 
-/** Has events told again, at once: those that were given up, or any. Returns how many. */
-export async function retryDeliveries(
+/** Has an event told again, at once. Null if the webhook has no delivery of it. */
+export async function retryDelivery(
   connection: Connection,
   { organizationId, id }: WebhookKey,
-  { eventIds, at }: { eventIds: readonly string[]; at: Date },
-): Promise<number> {
-  const rows = await connection.rows(
-    unpreparedStatement(
+  { eventId, at }: { eventId: string; at: Date },
+): Promise<DeliveryRow | null> {
+  const [row] = await connection.rows(
+    unpreparedStatement<DeliveryRow>(
       `update webhook_deliveries
        set status = 'retrying', due_at = $4, updated_at = $4
-       where organization_id = $1 and webhook_id = $2 and event_id = any ($3::uuid[])
-       returning event_id`,
+       where organization_id = $1 and webhook_id = $2 and event_id = $3
+       returning ${deliveryColumns}`,
     ),
-    [organizationId, id, eventIds, at],
+    [organizationId, id, eventId, at],
   );
-  return rows.length;
+  return row ?? null;
 }
 
-/** The same of those that were given up, by their positions. */
+/** The same of those that were given up, by their positions. Returns how many. */
 export async function retryFailed(
   connection: Connection,
   { organizationId, id }: WebhookKey,

@@ -102,7 +102,9 @@ async function readRound(tools: TellingTools, key: WebhookKey): Promise<ReadRoun
             withCampaigns: endpoint.campaign_events === 'all',
             limit: limit - due.length,
           });
-    const events = [...again, ...fresh.events].sort((one, other) => one.position - other.position);
+    // What is told again may be ahead of the cursor, after a replay.
+    const unknown = fresh.events.filter(({ id }) => !attemptsOf.has(id));
+    const events = [...again, ...unknown].sort((one, other) => one.position - other.position);
     if (events.length === 0 && fresh.next === endpoint.next_position) return null;
     const told = await describeEvents(transaction, describers, organizationId, events);
     return {
@@ -111,7 +113,7 @@ async function readRound(tools: TellingTools, key: WebhookKey): Promise<ReadRoun
       items: events.map((event, place) => ({
         event,
         body: Buffer.from(JSON.stringify(told[place])),
-        attempts: attemptsOf.get(event.id) ?? 0,
+        attempts: attemptsOf.get(event.id) ?? null,
       })),
       next: fresh.next,
     };
@@ -133,10 +135,12 @@ async function writeRound(
   const isFailing = outcome.isFailing || (wasFailing && !hasSucceeded);
   // From the first of these on they are counted by the schedule.
   const failures = isFailing && !wasFailing ? 1 : outcome.failures;
-  const last = outcome.concluded.findLast(({ attempt }) => attempt.kind !== 'delivered');
+  const failure = outcome.concluded
+    .flatMap(({ attempt, atMs }) => (attempt.kind === 'delivered' ? [] : [{ ...attempt, at: dateOf(atMs) }]))
+    .at(-1);
   const pauseMs = nextAttemptInMs({
     failures,
-    retryAfterMs: last === undefined || last.attempt.kind === 'delivered' ? null : last.attempt.retryAfterMs,
+    retryAfterMs: failure?.retryAfterMs ?? null,
     random: random(),
   });
   const failingSince = isFailing ? (endpoint.failing_since ?? at) : null;
@@ -150,10 +154,7 @@ async function writeRound(
       failingSince,
       nextTryAt: isFailing ? dateOf(at.getTime() + (pauseMs ?? longestPauseMs)) : null,
       lastSuccessAt: outcome.lastSuccessAtMs === null ? null : dateOf(outcome.lastSuccessAtMs),
-      failure:
-        last === undefined || last.attempt.kind === 'delivered'
-          ? null
-          : { at: dateOf(last.atMs), status: last.attempt.status, message: last.attempt.message },
+      failure: failure ?? null,
     });
     if (!isThere) return false;
     const kept = outcome.concluded.filter((concluded) => isKept(concluded, outcome.concluded.length));
@@ -183,7 +184,7 @@ function nextPositionOf({ endpoint, items, next }: ReadRound, { concluded }: Rou
 function isKept({ item, attempt }: ConcludedItem, concluded: number): boolean {
   return (
     attempt.kind !== 'delivered' ||
-    item.attempts > 0 ||
+    item.attempts !== null ||
     concluded <= keptMax ||
     item.event.position % sampledOf === 0
   );
@@ -193,8 +194,8 @@ function toAttempt(
   { item, attempt, atMs }: ConcludedItem,
   { isFailing, random }: { isFailing: boolean; random: () => number },
 ): store.ConcludedAttempt {
-  const { event, attempts } = item;
-  const failures = attempts + 1;
+  const { event } = item;
+  const failures = (item.attempts ?? 0) + 1;
   const common = {
     eventId: event.id,
     position: event.position,

@@ -332,6 +332,36 @@ test('a part of the log is told again, and a single event', async () => {
   expect(new Set(toldOf().map(({ data }) => data.id))).toEqual(new Set(ids));
 });
 
+test('a part of the log that is more than a round is told again once, also ahead of what was told before', async () => {
+  const { id } = await createEndpoint({ concurrency: 20 });
+  const sendMany = async (count: number) => {
+    const ids = await Promise.all(Array.from({ length: count }, () => send(server)));
+    for (const each of ids) await settled(server, each);
+    return ids;
+  };
+  const ids = await sendMany(45);
+  await receiver.whenReceived(45);
+  const first = Math.min(...toldOf().map(({ sequence }) => sequence));
+  await ask('POST', `/${id}/pause`);
+  const missed = await sendMany(45);
+  await eventually(
+    () => readEndpoint(id),
+    ({ backlog }) => backlog === 45,
+  );
+  const replayed = await ask<{ count: number }>('POST', `/${id}/replay`, { from: first });
+  expect(replayed.body).toEqual({ count: 90, next: null });
+  await ask('POST', `/${id}/enable`);
+  await eventually(
+    async () => [await listDeliveries(id, '?status=retrying'), (await readEndpoint(id)).backlog] as const,
+    ([retrying, backlog]) => retrying.length === 0 && backlog === 0,
+  );
+  const times = new Map<string, number>();
+  for (const { data } of toldOf()) times.set(data.id, (times.get(data.id) ?? 0) + 1);
+  expect(ids.map((each) => times.get(each))).toEqual(ids.map(() => 2));
+  // Once because of the replay, and some once more because the cursor comes to them.
+  for (const each of missed) expect([1, 2]).toContain(times.get(each));
+});
+
 test('an endpoint can be tried, whatever state it is in, and says what it said', async () => {
   const { id } = await createEndpoint();
   await ask('POST', `/${id}/pause`);
