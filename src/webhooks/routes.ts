@@ -1,5 +1,5 @@
 import { type Static, type TObject, type TSchema, Type } from 'typebox';
-import type { Clock } from '../platform/clock.ts';
+import { type Clock, sleep } from '../platform/clock.ts';
 import {
   badRequest,
   type ErrorDefinition,
@@ -463,6 +463,11 @@ function logRoute(tools: WebhookRouteTools): Route {
   });
 }
 
+/**
+ * Between two looks of a request that waits. A notification may be about others, or about what does not interest: without
+ * it, one organization to which much happens would have everybody who waits look again fifty times a second.
+ */
+const restMs = 500;
 /** Requests of a process that wait at once; each organization has a share. Whoever has none is answered without waiting. */
 const waitingMax = 500;
 
@@ -490,13 +495,15 @@ function readWhenThereIsAny(
   const { clock, numbered } = tools;
   const endMs = clock.monotonicMs() + waitMs;
   return numbered.whileHearing(reading.organizationId, async (wait) => {
+    const leftMs = () => Math.max(endMs - clock.monotonicMs(), 0);
     let page = await readEvents(tools, reading);
     let isOver = false;
     // Looks once more when the time is over: the listener may have been without a connection.
     while (page.data.length === 0 && !isOver) {
-      isOver = await wait(Math.max(endMs - clock.monotonicMs(), 0));
+      isOver = await wait(leftMs());
       // What does not interest is not looked at again.
       page = await readEvents(tools, { ...reading, from: page.next });
+      if (page.data.length === 0 && !isOver) await sleep(clock, Math.min(restMs, leftMs()));
     }
     return page;
   });
