@@ -24,6 +24,8 @@ export function createEndpointLocks({ database, log }: { database: Database; log
     const client = await database.connectAlone('postillion-webhooks');
     const lost = new AbortController();
     const lose = () => {
+      // An error and the end may both say so, and another connection may be open by then.
+      if (lost.signal.aborted) return;
       opening = null;
       lost.abort(new Error('the connection that holds the locks of endpoints has ended'));
     };
@@ -31,6 +33,7 @@ export function createEndpointLocks({ database, log }: { database: Database; log
     client.on('error', (cause) => {
       log.warn({ err: cause }, 'locks of endpoints lost');
       lose();
+      client.end().catch(ignore);
     });
     database.watchOver(client);
     return { client, lost };
