@@ -108,6 +108,8 @@ create table webhook_deliveries (
   primary key (organization_id, webhook_id, event_id),
   check ((status = 'retrying') = (due_at is not null))
 ) partition by range (event_id);
+-- For finding when the next of all is due.
+create index webhook_deliveries_next on webhook_deliveries (due_at) where due_at is not null;
 create index webhook_deliveries_due on webhook_deliveries (organization_id, webhook_id, due_at) where due_at is not null;
 call wall_off('webhook_deliveries');
 call create_partitions('webhook_deliveries', now(), 'day', 8);
