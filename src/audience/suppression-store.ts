@@ -218,23 +218,33 @@ export async function hasOptOuts(connection: Connection, organizationId: string)
   return rows.length > 0;
 }
 
+/**
+ * SQL that deletes suppressions `s` and returns them. `found` is what follows `select` and their keys, and ends in the order
+ * of their keys, in which they are locked.
+ */
+function deletionOf(found: string): string {
+  return `with found as (
+     select s.organization_id, s.id
+     ${found}
+     for update of s
+   )
+   delete from suppressions s
+   using found
+   where s.organization_id = found.organization_id and s.id = found.id
+   returning ${columns}`;
+}
+
 const deleteAllUnreachable = statement<SuppressionColumns>(
   'audience_delete_unreachable',
-  `with lifted as (
-     select s.organization_id, s.id
-     from unnest($2::uuid[], $3::text[]) as wanted (organization_id, address_hash)
+  deletionOf(
+    `from unnest($2::uuid[], $3::text[]) as wanted (organization_id, address_hash)
      join suppressions s
        on s.organization_id = wanted.organization_id
        and s.channel = $1
        and s.address_hash = decode(wanted.address_hash, 'hex')
        and s.reason = 'unreachable'
-     order by s.organization_id, s.address_hash
-     for update of s
-   )
-   delete from suppressions s
-   using lifted
-   where s.organization_id = lifted.organization_id and s.id = lifted.id
-   returning ${columns}`,
+     order by s.organization_id, s.address_hash`,
+  ),
 );
 
 /** Locks nothing where nothing is found. */
@@ -256,17 +266,11 @@ export async function deleteSuppressions(
 ): Promise<StoredSuppression[]> {
   const rows = await connection.rows(
     unpreparedStatement<SuppressionColumns>(
-      `with found as (
-         select s.id
-         from suppressions s
+      deletionOf(
+        `from suppressions s
          where s.organization_id = $1 and s.channel = $2 and s.address_hash = $3 and s.reason <> 'unsubscribe'
-         order by s.reason, s.scope
-         for update
-       )
-       delete from suppressions s
-       using found
-       where s.organization_id = $1 and s.id = found.id
-       returning ${columns}`,
+         order by s.reason, s.scope`,
+      ),
     ),
     [key.organizationId, key.channel, key.addressHash],
   );
@@ -281,19 +285,13 @@ export async function deleteOptOuts(
 ): Promise<StoredSuppression[]> {
   const rows = await connection.rows(
     unpreparedStatement<SuppressionColumns>(
-      `with found as (
-         select s.id
-         from suppressions s
+      deletionOf(
+        `from suppressions s
          where s.organization_id = $1 and s.channel = $2 and s.address_hash = $3 and s.reason = 'unsubscribe'
            and ($4::text is null or s.scope = $4)
            and ($5::timestamptz is null or s.opted_out_at <= $5)
-         order by s.scope
-         for update
-       )
-       delete from suppressions s
-       using found
-       where s.organization_id = $1 and s.id = found.id
-       returning ${columns}`,
+         order by s.scope`,
+      ),
     ),
     [key.organizationId, key.channel, key.addressHash, scope, saidUntil],
   );
@@ -492,22 +490,16 @@ export async function deleteExpiredOf(
 ): Promise<StoredSuppression[]> {
   const rows = await connection.rows(
     unpreparedStatement<SuppressionColumns>(
-      `with expired as (
-         select s.organization_id, s.id
-         from unnest($1::uuid[], $2::text[], $3::text[]) as wanted (organization_id, channel, address_hash)
+      deletionOf(
+        `from unnest($1::uuid[], $2::text[], $3::text[]) as wanted (organization_id, channel, address_hash)
          join suppressions s
            on s.organization_id = wanted.organization_id
            and s.channel = wanted.channel
            and s.address_hash = decode(wanted.address_hash, 'hex')
            and s.reason = 'manual'
            and s.expires_at <= $4
-         order by s.organization_id, s.channel, s.address_hash, s.scope
-         for update of s
-       )
-       delete from suppressions s
-       using expired
-       where s.organization_id = expired.organization_id and s.id = expired.id
-       returning ${columns}`,
+         order by s.organization_id, s.channel, s.address_hash, s.scope`,
+      ),
     ),
     [...keyColumns(keys), at],
   );
