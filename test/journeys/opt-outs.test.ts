@@ -396,3 +396,24 @@ test('a creation with an identifier in use says whose it is', async () => {
   });
   expect([status, body.message]).toEqual([409, `email is in use by the contact ${id}.`]);
 });
+
+test('a contact that is changed has not opted out again: a later START is still the last word', async () => {
+  const person = newPerson();
+  const { id } = await call<Contact>('POST', '/contacts', person);
+  const at = new Date('2026-01-02T03:04:05.678Z');
+  for (const channel of ['email', 'sms'] as const)
+    await within((transaction) =>
+      optOut(transaction, server.installation, channel, addressOf(channel, person), {
+        scope: 'marketing',
+        source,
+        at,
+      }),
+    );
+  await call('PATCH', `/contacts/${id}`, { first_name: 'Ann' });
+  for (const channel of ['email', 'sms'] as const) {
+    const [suppression] = await within((transaction) =>
+      readSuppressions(transaction, server.installation, channel, addressOf(channel, person)),
+    );
+    expect(suppression).toMatchObject({ reason: 'unsubscribe', optedOutAt: at });
+  }
+});

@@ -350,4 +350,12 @@ export const audience: readonly Mutant[] = [
     named: 'stays so when the address comes back ',
     harm: 'a consent that was withdrawn by the API is forgotten with the contact',
   },
+  {
+    file: 'src/audience/consents.ts',
+    from: '!optedOut.has(position) && unsubscribed[index]',
+    to: 'unsubscribed[index]',
+    tests: ['test/journeys/opt-outs.test.ts'],
+    named: 'has not opted out again',
+    harm: 'whoever opted in after an opt-out is opted out again by any change of their contact',
+  },
 ];
