@@ -1,4 +1,9 @@
-import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import {
+  type Connection,
+  statement,
+  type Transaction,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
 import { organizationsDue } from '../platform/queue/turns.ts';
 import { firstPlaceOf } from './event-id.ts';
 import type { EventType } from './event-types.ts';
@@ -99,9 +104,14 @@ export async function listUntold(
   );
 }
 
-/** Notes that all endpoints were told of all, unless something was numbered meanwhile. */
-export async function noteAllTold(connection: Connection, organizationId: string): Promise<void> {
-  await connection.rows(
+/** Notes that all endpoints were told of all, unless something was numbered, or an endpoint enabled, meanwhile. */
+export async function noteAllTold(transaction: Transaction, organizationId: string): Promise<void> {
+  // By a statement of its own: one that waits for the row sees the endpoints as they were before it waited.
+  await transaction.rows(
+    unpreparedStatement('select from webhook_positions where organization_id = $1 for update'),
+    [organizationId],
+  );
+  await transaction.rows(
     unpreparedStatement(
       `update webhook_positions p
        set is_untold = false
@@ -120,7 +130,10 @@ export async function noteAllTold(connection: Connection, organizationId: string
 /** Has the endpoints of an organization looked at again: one may have something to be told that had not. */
 export async function noteUntold(connection: Connection, organizationId: string): Promise<void> {
   await connection.rows(
-    unpreparedStatement('update webhook_positions set is_untold = true where organization_id = $1'),
+    unpreparedStatement(
+      `insert into webhook_positions (organization_id, is_untold) values ($1, true)
+       on conflict (organization_id) do update set is_untold = true`,
+    ),
     [organizationId],
   );
 }

@@ -57,7 +57,11 @@ export async function createWebhook(
       secretsSealed: secret === null ? null : sealSecrets(secrets, key.id, [{ secret, endsAt: null }]),
       at: now(clock),
     });
-    if (secret !== null) await store.insertCursor(transaction, key);
+    if (secret !== null) {
+      await store.insertCursor(transaction, key);
+      // What is being numbered at this moment may lie behind the cursor, and did not see it.
+      await noteUntold(transaction, organizationId);
+    }
     await store.refreshInterests(transaction, organizationId);
     return { webhook: await findCreated(transaction, key), secret };
   });

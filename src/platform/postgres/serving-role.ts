@@ -113,7 +113,7 @@ export const servingPrivileges: Readonly<Record<string, Privileges>> = {
   webhooks: { request: 'select, insert, update, delete' },
   webhook_interests: { request: 'select, insert, delete' },
   webhook_outbox: { request: 'insert' },
-  webhook_positions: { request: 'select, update(is_untold)' },
+  webhook_positions: { request: 'select, insert(organization_id, is_untold), update(is_untold)' },
   webhook_cursors: { request: 'select, insert, update, delete' },
   webhook_deliveries: { request: 'select, insert, update, delete' },
   webhook_attempts: { request: 'select' },
