@@ -40,15 +40,23 @@ export function done(json: Record<string, unknown>, text: string): CommandOutcom
   return { kind: 'done', json, text };
 }
 
-/** A command under `parent`, with `--json`, with errors in the form that it asks for, and with examples in its help. */
-export function addCommand(parent: Command, name: string, description: string): Command {
+/**
+ * A command under `parent`, with `--json`, with errors in the form that it asks for, and with examples in its help. `printed`
+ * is what it prints with `--json`.
+ */
+export function addCommand(
+  parent: Command,
+  name: string,
+  description: string,
+  { printed = 'one JSON object' }: { printed?: string } = {},
+): Command {
   const place = parent.parent === null ? name : `${parent.name()} ${name}`;
   return parent
     .command(name)
     .description(description)
     .configureHelp({ optionDescription: describeOption })
     .addHelpText('after', () => showExamples(examples[place] ?? []))
-    .option('--json', 'print one JSON object')
+    .option('--json', `print ${printed}`)
     .showHelpAfterError('Add --help to see how it is used.')
     .configureOutput({
       // Looked up in the arguments themselves: the option may come after the one that is wrong.

@@ -54,6 +54,10 @@ export const examples: Readonly<Record<string, readonly string[]>> = {
   'secret list': ['secret list'],
   'secret rotate': ['secret rotate'],
   'secret retire': ['secret retire 1'],
+  listen: [
+    'listen --forward http://localhost:3000/hooks',
+    'listen --forward http://localhost:3000/hooks --url https://post.example.com --events email.*,sms.failed --from 4711',
+  ],
   migrate: ['migrate'],
   backup: ['backup postillion.backup', 'backup postillion.backup --programs /usr/lib/postgresql/17/bin'],
   restore: ['restore postillion.backup'],

@@ -5,6 +5,7 @@ import { readEnvironment } from '../config.ts';
 import { migrate } from '../platform/postgres/migrate.ts';
 import type { BackupOptions } from './backup.ts';
 import { addCommand, type CommandOutcome, done, onFoundation, runCommand } from './command.ts';
+import type { ListenOptions } from './listen.ts';
 import type { RestoreOptions } from './restore.ts';
 
 type Group = { name: string; description: string; load: () => Promise<(group: Command) => void> };
@@ -93,6 +94,22 @@ export async function addOperatorCommands(program: Command, words: readonly stri
   addCommand(program, 'migrate', 'Bring the schema of the database up to date, as serve does too.').action(
     onFoundation(runMigrate, { schema: 'any', isLong: true }),
   );
+  addCommand(
+    program,
+    'listen',
+    'Bring events to a program on this machine, signed as webhooks are, until Ctrl-C.',
+    {
+      printed: 'one JSON object a line',
+    },
+  )
+    .requiredOption('--forward <url>', 'where each event is posted to, such as http://localhost:3000/hooks')
+    .option('--url <url>', 'of the server; POSTILLION_URL or this machine unless given')
+    .option('--key <key>', 'API key; POSTILLION_KEY unless given')
+    .option('--events <types>', 'types of events, or email.* and the like, with commas between them', '*')
+    .option('--campaigns', 'with the recipients of campaigns')
+    .option('--from <position>', 'from this position of the log on, and not from its end')
+    .option('--secret <secret>', 'to sign with; one that belongs to the key unless given')
+    .action(runListen);
   const programsOption = [
     '--programs <folder>',
     'where pg_dump and pg_restore are, if not on the PATH',
@@ -124,6 +141,10 @@ async function runMigrate(foundation: Foundation): Promise<CommandOutcome> {
     { applied },
     applied.length === 0 ? 'The schema was up to date.' : `Applied ${applied.join(', ')}.`,
   );
+}
+
+async function runListen(options: ListenOptions, command: Command): Promise<void> {
+  await (await import('./listen.ts')).runListen(options, command);
 }
 
 async function runBackup(file: string, options: BackupOptions, command: Command): Promise<void> {

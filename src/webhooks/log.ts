@@ -33,8 +33,8 @@ export type LogTools = { database: Database; describers: EventDescribers };
 
 export type LogReading = {
   organizationId: string;
-  /** Null for the oldest event that is kept. */
-  from: number | null;
+  /** A position; `oldest`: that of the oldest event which is kept; `now`: the one after the end of the log. */
+  from: number | 'oldest' | 'now';
   patterns: readonly string[];
   limit: number;
 };
@@ -76,7 +76,7 @@ export async function readLog(
   }: LogReading & { to?: number; withCampaigns: boolean },
 ): Promise<LogPart> {
   const extent = await store.findExtent(connection, organizationId);
-  const first = from ?? extent.oldest ?? 1;
+  const first = firstPosition(from, extent);
   const types = typesOf(patterns);
   const range = {
     organizationId,
@@ -95,6 +95,11 @@ export async function readLog(
   // Somebody may know positions that are yet to come: they stay where they are.
   const next = isFull ? (events.at(-1)?.position ?? first) + 1 : Math.max(first, extent.last + 1);
   return { events, next, extent };
+}
+
+function firstPosition(from: LogReading['from'], { last, oldest }: store.LogExtent): number {
+  if (from === 'now') return last + 1;
+  return from === 'oldest' ? (oldest ?? 1) : from;
 }
 
 /** The events of a row of the log, in the order of their positions. */

@@ -422,7 +422,8 @@ function logRoute(tools: WebhookRouteTools): Route {
         from: Type.Optional(
           Type.String({
             format: 'log-position',
-            description: 'Events from this position on; the oldest that are kept unless given.',
+            description:
+              'Events from this position on, or `now` for those to come; the oldest that are kept unless given.',
           }),
         ),
         types: Type.Optional(
@@ -452,9 +453,9 @@ function logRoute(tools: WebhookRouteTools): Route {
     success: { statusCode: 200, schema: eventPage, when: 'A page of events.' },
     errors: [],
     handle: async ({ caller: { organizationId }, query: { from, types, limit = '100', wait = '0' } }) => {
-      const reading = {
+      const reading: LogReading = {
         organizationId,
-        from: from === undefined ? null : Number(from),
+        from: from === undefined ? 'oldest' : from === 'now' ? from : Number(from),
         patterns: types?.split(',') ?? ['*'],
         limit: Number(limit),
       };

@@ -1,7 +1,7 @@
 import { type Static, Type } from 'typebox';
 import { instant, literals, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import { attemptsMax } from './retry-schedule.ts';
-import { parseWebhookSecret } from './signature.ts';
+import { isWebhookSecret } from './signature.ts';
 import { eventPatterns, eventTypes } from './event-types.ts';
 
 const patternsMax = 100;
@@ -271,12 +271,12 @@ export type EventPage = Static<typeof eventPage>;
 /** To be handed to `createValidation`. */
 export const webhookFormats = {
   'webhook-secret': {
-    test: (text: string) => parseWebhookSecret(text) !== null,
+    test: isWebhookSecret,
     mustBe: 'whsec_ and 24 to 64 bytes in base64',
   },
   'log-position': {
-    test: (text: string) => /^\d{1,15}$/.test(text),
-    mustBe: 'a position: a number of at most 15 digits',
+    test: (text: string) => /^(?:\d{1,15}|now)$/.test(text),
+    mustBe: 'a position, which is a number of at most 15 digits, or now',
   },
   'event-page-size': {
     test: (text: string) => isNumberFrom(1, eventsOfPageMax, text),

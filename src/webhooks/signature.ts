@@ -17,6 +17,10 @@ export function createWebhookSecret(): string {
   return `${secretPrefix}${randomBytes(ownSecretBytes).toString('base64')}`;
 }
 
+export function isWebhookSecret(text: string): boolean {
+  return parseWebhookSecret(text) !== null;
+}
+
 /** The octets of a secret, 24 to 64; null for what is no secret, or is not written in base64 as everybody writes it. */
 export function parseWebhookSecret(text: string): Buffer | null {
   if (!text.startsWith(secretPrefix)) return null;

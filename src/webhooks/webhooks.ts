@@ -11,4 +11,5 @@ export {
 export { createWebhookSender } from './attempt.ts';
 export { dropOldEvents } from './retention.ts';
 export { webhookHostsSetting, webhookRules } from './rules.ts';
-export { webhookFormats } from './schema.ts';
+export { type EventPage, type WebhookEvent, webhookFormats } from './schema.ts';
+export { isWebhookSecret, signWebhook } from './signature.ts';

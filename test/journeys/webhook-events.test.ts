@@ -104,6 +104,24 @@ describe('an organization that wants everything', () => {
     );
   });
 
+  test('reads from now on, past all that is there', async () => {
+    const id = await send(server);
+    await eventsOf(id, 1);
+    const now = await readPage({ from: 'now' });
+    expect(now).toMatchObject({ data: [], caught_up: true });
+    const later = await send(server);
+    await eventsOf(later, 1);
+    const page = await readPage({ from: `${now.next}` });
+    expect(page.data.map(({ sequence, data }) => [sequence, data.id])).toEqual([[now.next, later]]);
+    const refused = await server.request<ErrorBody>(
+      'GET',
+      '/v1/webhook-events?from=yesterday',
+      undefined,
+      authorize(),
+    );
+    expect(refused.body.message).toContain('a position, which is a number of at most 15 digits, or now');
+  });
+
   test('reads positions without gaps, and ids that no other event has', async () => {
     const ids = await Promise.all(Array.from({ length: 30 }, () => send(server)));
     for (const id of ids) await eventsOf(id, 1);
