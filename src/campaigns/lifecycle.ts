@@ -1,15 +1,10 @@
 import { loadSendingPlans } from '../accounts/accounts.ts';
 import { findSuspension, hasHandedOff, tellWarnings } from '../messages/messages.ts';
 import { type Clock, dateOf, now, parseTimestamp } from '../platform/clock.ts';
+import type { AcceptOutcome } from '../platform/http/acceptance.ts';
 import { badRequest, PublicError, resourceNotFound, validationError } from '../platform/http/errors.ts';
-import {
-  claimKeys,
-  keepResponses,
-  keyConflict,
-  retentionMs,
-  type ScopedKey,
-  type StoredResponse,
-} from '../platform/http/idempotency.ts';
+import type { ScopedKey } from '../platform/http/idempotency.ts';
+import { respondOnce } from '../platform/http/keyed-response.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { emptyInputs, findInputIssues, mergeInput } from './campaign-input.ts';
@@ -98,15 +93,12 @@ function invalid(issues: readonly string[]): PublicError {
   return new PublicError(validationError, issues.join(', '));
 }
 
-export type MoveOutcome =
-  { kind: 'response'; response: StoredResponse; isReplay: boolean } | { kind: 'refused'; error: PublicError };
-
 /** Sends a campaign at once, or when its time comes. */
 export async function sendCampaign(
   tools: CampaignTools,
   reference: CampaignReference,
   { scheduledAt, idempotencyKey }: { scheduledAt: string | null; idempotencyKey: ScopedKey | null },
-): Promise<MoveOutcome> {
+): Promise<AcceptOutcome> {
   return moveOnce(tools, reference, idempotencyKey, async (transaction, at) => {
     const trigger = scheduledAt === null ? 'send' : 'schedule';
     const campaign = await takeForMove(transaction, reference, trigger);
@@ -168,7 +160,7 @@ export async function cancelCampaign(
   tools: CampaignTools,
   reference: CampaignReference,
   idempotencyKey: ScopedKey | null,
-): Promise<MoveOutcome> {
+): Promise<AcceptOutcome> {
   return moveOnce(tools, reference, idempotencyKey, async (transaction, at) => {
     const campaign = await takeForMove(transaction, reference, 'cancel');
     if (campaign instanceof PublicError) return campaign;
@@ -237,30 +229,19 @@ async function takePrepared(
     : new PublicError(badRequest, `The campaign is not ready to be sent: ${preparation.issues.join(', ')}.`);
 }
 
-/**
- * Moves a campaign, once for an idempotency key, and responds with its id and the move's headers. The response is
- * stored in the transaction of the move, and is looked up before anything else. A refused move does not use up the key.
- */
+/** Moves a campaign, once for an idempotency key, and responds with its id and the move's headers. */
 async function moveOnce(
   tools: CampaignTools,
   reference: CampaignReference,
   key: ScopedKey | null,
   move: (transaction: Transaction, at: Date) => Promise<PublicError | Record<string, string>>,
-): Promise<MoveOutcome> {
+): Promise<AcceptOutcome> {
   const at = now(tools.clock);
-  const expiredBefore = dateOf(at.getTime() - retentionMs);
-  return tools.database.asOrganizations(
-    [reference.organizationId],
-    async (transaction): Promise<MoveOutcome> => {
-      const [state] = await claimKeys(transaction, key === null ? [] : [key], { expiredBefore });
-      if (state?.kind === 'replay') return { kind: 'response', response: state.response, isReplay: true };
-      if (state !== undefined && state.kind !== 'free')
-        return { kind: 'refused', error: keyConflict(state.kind) };
+  return tools.database.asOrganizations([reference.organizationId], (transaction) =>
+    respondOnce(transaction, { key, at }, async () => {
       const headers = await move(transaction, at);
-      if (headers instanceof PublicError) return { kind: 'refused', error: headers };
-      const response = { statusCode: 200, text: JSON.stringify({ id: reference.id }), headers };
-      if (key !== null) await keepResponses(transaction, [{ key, response }], { at, expiredBefore });
-      return { kind: 'response', response, isReplay: false };
-    },
+      if (headers instanceof PublicError) return headers;
+      return { statusCode: 200, text: JSON.stringify({ id: reference.id }), headers };
+    }),
   );
 }

@@ -1,7 +1,7 @@
 import { sumConversionsOfCampaigns } from '../events/events.ts';
 import { sendingSuspended, sumRecipientCounts, tellWarnings } from '../messages/messages.ts';
 import { badRequest, conflict, notFound, PublicError, resourceNotFound } from '../platform/http/errors.ts';
-import { toRouteResponse } from '../platform/http/acceptance.ts';
+import { type AcceptOutcome, toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route, type RouteResponse } from '../platform/http/route.ts';
@@ -14,7 +14,6 @@ import {
   type CampaignTools,
   createCampaign,
   deleteCampaign,
-  type MoveOutcome,
   resumeCampaign,
   sendCampaign,
   updateCampaign,
@@ -258,7 +257,7 @@ function moveRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[
   ];
 }
 
-function answer(tools: CampaignRouteTools, outcome: MoveOutcome): RouteResponse {
+function answer(tools: CampaignRouteTools, outcome: AcceptOutcome): RouteResponse {
   const response = toRouteResponse(outcome);
   tools.onChanged();
   return response;

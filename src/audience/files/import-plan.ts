@@ -6,9 +6,15 @@ import {
   contactIdentifiers,
 } from '../contact-fields.ts';
 import { type ContactValues, mergeContact, type Properties } from '../contact-values.ts';
-import type { ImportRow } from './import-row.ts';
 import type { ContactToWrite, ContactVersion, Identifiers, Membership, PresentRow } from './import-store.ts';
 import type { ContactInput } from '../schema.ts';
+
+/** What is said of one contact, in a row of a file or by a request. */
+export type PlannedRow = {
+  input: ContactInput;
+  /** What the contact is if there is none yet. */
+  values: ContactValues;
+};
 
 /**
  * What a batch of rows comes to, given the contacts that are there: decided row after row, each on top of those
@@ -28,12 +34,26 @@ export type Plan = {
   /** Contacts that are new, or changed, or belong to more than before. */
   changedIds: string[];
   counts: PlanCounts;
-  issues: PlanIssue[];
-  /** How many of the rows this plan is for; the others need another one, once this is carried out. */
-  rowsPlanned: number;
+  /** Of the first of the rows; the others need another plan, once this is carried out. */
+  outcomes: RowOutcome[];
 };
 
-export type PlanIssue = { line: number; field: string; reason: string };
+export type RowOutcome =
+  | { kind: 'created' | 'updated' | 'unchanged'; contactId: string }
+  | ({ kind: 'taken' } & TakenIdentifier)
+  /** With what the contact has already, it would have too much. Issues begin with the path of their field. */
+  | { kind: 'invalid'; issues: readonly string[] };
+
+/**
+ * The contact has an identifier of the row, and another contact is meant by one that goes before it: by which `otherId` is
+ * found, or which the contact has another of (null).
+ */
+export type TakenIdentifier = {
+  field: ContactIdentifier;
+  contactId: string;
+  otherField: ContactIdentifier;
+  otherId: string | null;
+};
 
 export type PlanCounts = {
   created: number;
@@ -44,11 +64,11 @@ export type PlanCounts = {
   keptUnsubscribed: number;
 };
 
-export type PlanInput = {
-  rows: readonly ImportRow[];
+export type PlanInput<Row extends PlannedRow> = {
+  rows: readonly Row[];
   present: readonly PresentRow[];
   /** Sets that a row adds its contact to. */
-  setIdsOf: (row: ImportRow) => readonly string[];
+  setIdsOf: (row: Row) => readonly string[];
   properties: Properties;
   newId: NewId;
   isDryRun: boolean;
@@ -65,7 +85,7 @@ type Entry = {
   joinedSetIds: string[];
 };
 
-export function identifiersOf(rows: readonly ImportRow[]): Identifiers {
+export function identifiersOf(rows: readonly PlannedRow[]): Identifiers {
   return forIdentifiers((field) => [
     ...new Set(rows.map(({ values }) => keyOf(values, field)).filter((key) => key !== null)),
   ]);
@@ -84,47 +104,44 @@ function forIdentifiers<Value>(
   return Object.fromEntries(entries) as Record<ContactIdentifier, Value>;
 }
 
-export function planBatch(input: PlanInput): Plan {
+export function planBatch<Row extends PlannedRow>(input: PlanInput<Row>): Plan {
   const { rows, present } = input;
   const book = createBook(present);
   const counts: PlanCounts = { created: 0, updated: 0, unchanged: 0, bad: 0, keptUnsubscribed: 0 };
-  const issues: PlanIssue[] = [];
-  let rowsPlanned = 0;
+  const outcomes: RowOutcome[] = [];
   for (const row of rows) {
     // An identifier is free only once the contact that had it is updated: bulk statements keep no order.
     if (!input.isDryRun && book.needsVacated(row.values)) break;
-    rowsPlanned += 1;
-    const owner = findOwner(book, row.values);
-    if (owner.kind === 'taken') {
-      counts.bad += 1;
-      issues.push({
-        line: row.line,
-        field: owner.field,
-        reason: `${owner.field} is in use by another contact`,
-      });
-      continue;
-    }
-    const { entry } = owner;
-    if (entry === null) {
-      const created = { id: input.newId(), values: row.values, version: null, isUpdated: false };
-      const joinedSetIds = [...new Set(input.setIdsOf(row))];
-      book.add({ ...created, setIds: new Set(joinedSetIds), joinedSetIds });
-      counts.created += 1;
-      continue;
-    }
-    const given = withoutResubscription(row.input, entry.values);
-    if (given !== row.input) counts.keptUnsubscribed += 1;
-    const merged = mergeContact(entry.values, given, input.properties);
-    // The row was merged into an empty contact before, without an issue.
-    if (merged.kind === 'invalid')
-      throw new Error(`a checked row became invalid: ${merged.issues.join(', ')}`);
-    const isChanged = !areSameValues(entry.values, merged.values);
-    if (isChanged) book.update(entry, merged.values);
-    const hasJoined = joinSets(entry, input.setIdsOf(row));
-    if (isChanged || hasJoined) counts.updated += 1;
-    else counts.unchanged += 1;
+    const outcome = planRow(input, book, row, counts);
+    counts[outcome.kind === 'taken' || outcome.kind === 'invalid' ? 'bad' : outcome.kind] += 1;
+    outcomes.push(outcome);
   }
-  return { ...toWrites(book.entries), counts, issues, rowsPlanned };
+  return { ...toWrites(book.entries), counts, outcomes };
+}
+
+function planRow<Row extends PlannedRow>(
+  input: PlanInput<Row>,
+  book: Book,
+  row: Row,
+  counts: PlanCounts,
+): RowOutcome {
+  const owner = findOwner(book, row.values);
+  if (owner.kind === 'taken') return owner;
+  const { entry } = owner;
+  if (entry === null) {
+    const created = { id: input.newId(), values: row.values, version: null, isUpdated: false };
+    const joinedSetIds = [...new Set(input.setIdsOf(row))];
+    book.add({ ...created, setIds: new Set(joinedSetIds), joinedSetIds });
+    return { kind: 'created', contactId: created.id };
+  }
+  const given = withoutResubscription(row.input, entry.values);
+  const merged = mergeContact(entry.values, given, input.properties);
+  if (merged.kind === 'invalid') return merged;
+  if (given !== row.input) counts.keptUnsubscribed += 1;
+  const isChanged = !areSameValues(entry.values, merged.values);
+  if (isChanged) book.update(entry, merged.values);
+  const hasJoined = joinSets(entry, input.setIdsOf(row));
+  return { kind: isChanged || hasJoined ? 'updated' : 'unchanged', contactId: entry.id };
 }
 
 type Book = {
@@ -177,28 +194,30 @@ function createBook(present: readonly PresentRow[]): Book {
   };
 }
 
-type Owner = { kind: 'owner'; entry: Entry | null } | { kind: 'taken'; field: ContactIdentifier };
+type Owner = { kind: 'owner'; entry: Entry | null } | ({ kind: 'taken' } & TakenIdentifier);
 
 /** The contact that a row means; null for a new one. */
 function findOwner(book: Book, values: ContactValues): Owner {
   let owner: Entry | null = null;
+  let ownerField: ContactIdentifier | null = null;
   for (const [rank, field] of contactIdentifiers.entries()) {
     const found = book.find(field, keyOf(values, field));
     if (found === null || found === owner) continue;
-    const isOther =
-      owner !== null ||
-      contactIdentifiers.slice(0, rank).some((earlier) => {
-        const given = keyOf(values, earlier);
-        const own = keyOf(found.values, earlier);
-        return given !== null && own !== null && own !== given;
-      });
-    if (isOther) return { kind: 'taken', field };
+    const taken = { kind: 'taken' as const, field, contactId: found.id };
+    if (owner !== null && ownerField !== null) return { ...taken, otherField: ownerField, otherId: owner.id };
+    const contradicted = contactIdentifiers.slice(0, rank).find((earlier) => {
+      const given = keyOf(values, earlier);
+      const own = keyOf(found.values, earlier);
+      return given !== null && own !== null && own !== given;
+    });
+    if (contradicted !== undefined) return { ...taken, otherField: contradicted, otherId: null };
     owner = found;
+    ownerField = field;
   }
   return { kind: 'owner', entry: owner };
 }
 
-/** No file takes back what people have said, however new it is. The input itself where it does not. */
+/** Nothing but an explicit act takes back what people have said, however new it is. The input itself where it does not. */
 function withoutResubscription(input: ContactInput, present: ContactValues): ContactInput {
   const { consent } = input;
   if (consent === undefined) return input;

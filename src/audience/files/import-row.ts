@@ -1,10 +1,11 @@
 import type { Channel } from '../../channels/channel.ts';
 import { createValidation, type TextFormat, type Validator } from '../../platform/http/validation.ts';
 import { type ContactField, contactFields, type ContactFormat } from '../contact-fields.ts';
-import { type ContactValues, emptyContact, mergeContact, type Properties } from '../contact-values.ts';
+import { emptyContact, mergeContact, type Properties } from '../contact-values.ts';
 import { type CsvRecord, splitCell } from './csv-reader.ts';
 import { unguardText } from './csv-writer.ts';
 import { type Column, pathOf } from './import-columns.ts';
+import type { PlannedRow } from './import-plan.ts';
 import {
   audienceFormats,
   type ConsentState,
@@ -17,12 +18,9 @@ import {
 } from '../schema.ts';
 
 /** A row of the file that says something of a contact. */
-export type ImportRow = {
+export type ImportRow = PlannedRow & {
   /** Of the file, where the row begins. */
   line: number;
-  input: ContactInput;
-  /** What the contact is if there is none yet. */
-  values: ContactValues;
   listNames: readonly string[];
   tagNames: readonly string[];
 };
@@ -109,7 +107,7 @@ function rememberAnswers(test: (text: string) => boolean): (text: string) => boo
 const issuesMax = 20;
 
 /** Issues begin with the path of their field. */
-function pathOfIssue(issue: string): string {
+export function pathOfIssue(issue: string): string {
   return /^[^\s:]*/.exec(issue)?.[0] ?? '';
 }
 

@@ -1,23 +1,17 @@
 import { type Clock, now } from '../../platform/clock.ts';
 import type { NewId } from '../../platform/ids.ts';
-import {
-  type Database,
-  isConflict,
-  sqlState,
-  type Transaction,
-  uniqueViolation,
-} from '../../platform/postgres/database.ts';
+import type { Database, Transaction } from '../../platform/postgres/database.ts';
 import { throughOutages } from '../../platform/postgres/outages.ts';
 import type { Secrets } from '../../platform/secrets.ts';
-import { settleConsents, shareIdentifiers } from '../consents.ts';
-import { insertContactChange } from '../contact-store.ts';
+import { shareIdentifiers } from '../consents.ts';
 import type { Properties } from '../contact-values.ts';
 import { CsvError, type CsvRecord, readCsv } from './csv-reader.ts';
 import { type Column, type ColumnOptions, mapColumns, pathOf } from './import-columns.ts';
-import { identifiersOf, type Plan, planBatch, type PlanCounts } from './import-plan.ts';
-import { createRowReader, type ImportRow, type RowIssue, type RowReader } from './import-row.ts';
+import { identifiersOf, type Plan, planBatch, type PlanCounts, type RowOutcome } from './import-plan.ts';
+import { createRowReader, type ImportRow, pathOfIssue, type RowIssue, type RowReader } from './import-row.ts';
 import { createdSetsMax, createImportSets, type ImportSets, resolveSets } from './import-sets.ts';
 import * as store from './import-store.ts';
+import { allInOrder, isOvertaken, isTaken, writePlan } from './plan-writing.ts';
 import { loadProperties } from '../property-store.ts';
 import { findSets } from '../set-store.ts';
 import { hasOptOuts } from '../suppression-store.ts';
@@ -351,16 +345,33 @@ async function importBatch(run: ImportRun, batch: Batch): Promise<ImportedBatch>
   const counts: PlanCounts = { created: 0, updated: 0, unchanged: 0, bad: 0, keptUnsubscribed: 0 };
   // Ends because every plan is for one row at least.
   for (let at = 0; at < rows.length;) {
-    const plan = await carryOut(run, at === 0 ? rows : rows.slice(at));
-    at += plan.rowsPlanned;
+    const planned = at === 0 ? rows : rows.slice(at);
+    const plan = await carryOut(run, planned);
+    at += plan.outcomes.length;
     if (plan.changedIds.length > 0 && !run.options.isDryRun) run.options.onChanged?.();
     addCounts(counts, plan.counts);
-    for (const { line, field, reason } of plan.issues) {
-      issues.push({ line, column: columnOf(run, field), reason });
+    for (const [index, outcome] of plan.outcomes.entries()) {
+      const line = planned[index]?.line ?? 0;
+      for (const reason of listReasons(outcome))
+        issues.push({ line, column: columnOf(run, pathOfIssue(reason)), reason });
     }
   }
   issues.sort((first, second) => first.line - second.line);
   return { ...counts, issues, badRows: batch.badRows + batch.rows.length - rows.length };
+}
+
+/** Why a row is bad; none where it is not. */
+function listReasons(outcome: RowOutcome): readonly string[] {
+  switch (outcome.kind) {
+    case 'created':
+    case 'updated':
+    case 'unchanged':
+      return [];
+    case 'taken':
+      return [`${outcome.field} is in use by another contact`];
+    case 'invalid':
+      return outcome.issues;
+  }
 }
 
 /** As the file calls it. */
@@ -395,11 +406,6 @@ function distinctNames(rows: readonly ImportRow[], names: 'listNames' | 'tagName
   return [...distinct];
 }
 
-/** A contact was changed or deleted after it was read. */
-class ChangedMeanwhileError extends Error {
-  override readonly name = 'ChangedMeanwhileError';
-}
-
 /** A list, a tag or a property was deleted: it is unknown whether the rows should still be imported. */
 class TargetDeletedError extends Error {
   override readonly name = 'TargetDeletedError';
@@ -417,10 +423,8 @@ async function carryOut(run: ImportRun, rows: readonly ImportRow[]): Promise<Pla
         ),
       );
     } catch (cause) {
-      const isTaken = sqlState(cause) === uniqueViolation;
-      const isInTheWay = isTaken || isConflict(cause) || cause instanceof ChangedMeanwhileError;
-      if (isTaken) run.expectsNew = false;
-      if (!isInTheWay || tries === conflictTriesMax) throw cause;
+      if (isTaken(cause)) run.expectsNew = false;
+      if (!isOvertaken(cause) || tries === conflictTriesMax) throw cause;
     }
   }
 }
@@ -445,62 +449,14 @@ async function writeRows(
       'a list, a tag or a property that the file needs was deleted during the import',
     );
   }
-  if (plan.changedIds.length === 0) return plan;
-  const at = now(tools.clock);
-  await settlePlan(run, transaction, plan, haveOptedOut);
-  const isCertain = plan.touched.length === 0;
-  const [locked] = await allInOrder([
-    store.lockContacts(transaction, organizationId, plan.touched),
-    // If a contact to be updated has been deleted, this creates it again; the count below then rolls that back.
-    store.updateContacts(transaction, organizationId, plan.updates, at),
-    store.insertContacts(transaction, organizationId, plan.inserts, at),
-    store.insertMemberships(transaction, organizationId, plan.memberships),
-    insertContactChange(transaction, {
-      organizationId,
-      id: tools.newId(),
-      contactIds: plan.changedIds,
-    }),
-    isCertain ? transaction.commit() : Promise.resolve(),
-  ]);
-  if (locked < plan.touched.length) {
-    throw new ChangedMeanwhileError('contacts were changed while a batch was written');
-  }
-  return plan;
-}
-
-/**
- * Gives the contacts of a plan what holds of their consents. Where nobody of the organization has opted out, that is what
- * the file says, and nothing is hashed.
- */
-async function settlePlan(
-  { tools, options: { organizationId } }: ImportRun,
-  transaction: Transaction,
-  { inserts, updates }: Plan,
-  haveOptedOut: boolean,
-): Promise<void> {
-  const concerned = [...inserts, ...updates].filter(
-    ({ values }) => haveOptedOut || values.unsubscribed_channels.length > 0,
-  );
-  if (concerned.length === 0) return;
-  const settled = await settleConsents(
-    transaction,
-    tools,
+  await writePlan(transaction, tools, {
     organizationId,
-    concerned.map(({ values }) => values),
-  );
-  for (const [index, contact] of concerned.entries()) {
-    const unsubscribedChannels = settled[index] ?? [];
-    contact.values = { ...contact.values, unsubscribed_channels: unsubscribedChannels };
-  }
-}
-
-/**
- * Results of statements that were sent together. Throws the first error in the order of sending, not of arrival: all
- * later ones only say that the transaction has failed.
- */
-async function allInOrder<const Sent extends readonly Promise<unknown>[]>(sent: Sent) {
-  await Promise.allSettled(sent);
-  return Promise.all(sent);
+    plan,
+    haveOptedOut,
+    at: now(tools.clock),
+    isLast: true,
+  });
+  return plan;
 }
 
 async function planRows(run: ImportRun, transaction: Transaction, rows: readonly ImportRow[]): Promise<Plan> {
