@@ -35,6 +35,7 @@ export {
   optOutContact,
   type OptOutTools,
 } from './consents.ts';
+export { contactPreparations } from './contact-body.ts';
 export { listContactsByIds } from './contacts.ts';
 export { type DateBounds, dateBounds, parseDateValue } from './date-value.ts';
 export {
@@ -69,7 +70,9 @@ export { audienceRules } from './rules.ts';
 export {
   audienceFormats,
   consentStates,
+  type ContactRecord,
   contactRecord,
+  describeContacts,
   type PropertyType,
   type SetKind,
   type Suppression,

@@ -7,14 +7,30 @@ import {
   notFound,
   PublicError,
   resourceNotFound,
-  validationError,
 } from '../platform/http/errors.ts';
+import { toRouteResponse } from '../platform/http/acceptance.ts';
+import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
-import { defineRoute, json, type Route } from '../platform/http/route.ts';
+import { defineRoute, json, type Route, there } from '../platform/http/route.ts';
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
+import { type ReadContact, readContactBodies } from './contact-body.ts';
+import { refuseContact, refuseTaken } from './contact-refusal.ts';
 import { createContact, deleteContacts, listContacts, readContact, updateContact } from './contacts.ts';
 import type { AudienceRouteTools } from './route-tools.ts';
-import { bulkDeletion, contactBody, contactIdsBody, contactPatch, contactRecord } from './schema.ts';
+import {
+  bulkContacts,
+  bulkDeletion,
+  contactBody,
+  contactIdsBody,
+  contactPatch,
+  contactRecord,
+  contactsBody,
+  contactUpsert,
+} from './schema.ts';
+import { bulkSetsMax, upsertContact, upsertContacts } from './upserting.ts';
+
+/** Of a thousand contacts with as much as they usually have. */
+const bulkBytesMax = 10 * 1_048_576;
 
 const segmentNotReady = defineError(409, 'segment_not_ready', 'The segment is still being computed.');
 
@@ -41,10 +57,63 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
             tools.onChanged();
             return json(outcome.contact);
           case 'invalid':
-            throw invalid(outcome.issues);
+            throw refuseContact(outcome);
           case 'taken':
-            throw taken(outcome);
+            throw refuseTaken(outcome);
         }
+      },
+    }),
+    defineRoute({
+      method: 'PUT',
+      path: '/contacts',
+      operationId: 'upsertContact',
+      scope: 'contacts:write',
+      tag,
+      summary: 'Create a contact, or change the one that is meant',
+      description:
+        'The contact is meant that has the first of `external_id`, `email` and `phone_number` that is given and that any ' +
+        'contact has; if none has, it is created. Fields that are not given stay unchanged, and null removes a value. A ' +
+        'contact that is found by one identifier gets the others, in place of those that it has after that one in this ' +
+        'order. 409 names both fields where they are of two contacts, or where the contact that has one has another of one ' +
+        'before it. `subscribed` takes back no opt-out: `consent` shows what holds.',
+      body: contactUpsert,
+      success: {
+        statusCode: 201,
+        schema: contactRecord,
+        when: 'The contact, which was created.',
+        whenThere: 'The contact that was found, as it is now.',
+      },
+      errors: [conflict],
+      handle: async ({ caller: { organizationId }, body }) => {
+        const { contact, isNew } = await upsertContact(tools, organizationId, body);
+        return isNew ? json(contact) : there(contact);
+      },
+    }),
+    defineRoute({
+      method: 'POST',
+      path: '/contacts/bulk',
+      operationId: 'bulkUpsertContacts',
+      scope: 'contacts:write',
+      tag,
+      summary: 'Create or change up to 1,000 contacts',
+      description:
+        'Each as if it were put by itself, in their order: one that is refused has its error, and the others are written, ' +
+        'all in one transaction. Those that name the same contact are taken one on top of the other. They may name at most ' +
+        `${bulkSetsMax} lists and tags in all.`,
+      body: contactsBody,
+      bodyBytesMax: bulkBytesMax,
+      isIdempotent: true,
+      success: {
+        statusCode: 200,
+        schema: bulkContacts,
+        when: 'What became of each of them, in their order.',
+      },
+      errors: idempotencyErrors,
+      handle: async ({ caller: { organizationId }, body, prepared, idempotencyKey, facts }) => {
+        // A large body was read by the thread, and left there.
+        const bodies = (prepared ?? readContactBodies(body.contacts, facts)) as ReadContact[];
+        const outcome = await upsertContacts(tools, { organizationId, bodies }, idempotencyKey);
+        return toRouteResponse(outcome);
       },
     }),
     defineRoute({
@@ -147,9 +216,9 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
           case 'not_found':
             throw resourceNotFound();
           case 'invalid':
-            throw invalid(outcome.issues);
+            throw refuseContact(outcome);
           case 'taken':
-            throw taken(outcome);
+            throw refuseTaken(outcome);
         }
       },
     }),
@@ -203,13 +272,4 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
       },
     }),
   ];
-}
-
-function invalid(issues: readonly string[]): PublicError {
-  return new PublicError(validationError, issues.join(', '));
-}
-
-function taken({ field, contactId }: { field: string; contactId: string | null }): PublicError {
-  const owner = contactId === null ? 'another contact' : `the contact ${contactId}`;
-  return new PublicError(conflict, `${field} is in use by ${owner}.`);
 }

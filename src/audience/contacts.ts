@@ -74,8 +74,8 @@ export async function createContact(
       const merged = mergeContact(emptyContact, input, properties);
       const issues = [
         ...(merged.kind === 'invalid' ? merged.issues : []),
-        ...listUnknown('list', listIds, found),
-        ...listUnknown('tag', tagIds, found),
+        ...listUnknownSets('list', listIds, found),
+        ...listUnknownSets('tag', tagIds, found),
       ];
       if (merged.kind === 'invalid' || issues.length > 0) return { kind: 'invalid' as const, issues };
       const id = tools.newId();
@@ -92,7 +92,8 @@ export async function createContact(
   );
 }
 
-function listUnknown(
+/** What is wrong with ids of sets that are given for a contact: those that the organization does not have. */
+export function listUnknownSets(
   kind: 'list' | 'tag',
   ids: readonly string[],
   found: ReadonlyMap<string, { kind: string }>,
@@ -231,14 +232,8 @@ export async function readContact(
   contact: store.ContactKey,
 ): Promise<ContactRecord | null> {
   return tools.database.asOrganizations([contact.organizationId], async (transaction) => {
-    const [row, setsOf, properties] = await Promise.all([
-      store.findContact(transaction, contact),
-      loadSetsOf(transaction, contact.organizationId, [contact.id]),
-      loadProperties(transaction, contact.organizationId),
-    ]);
-    if (row === null) return null;
-    const [shown = row] = await showConsents(transaction, tools, contact.organizationId, [row]);
-    return showContact(shown, setsOf(contact.id), properties);
+    const [record = null] = await listContactsByIds(transaction, tools, contact.organizationId, [contact.id]);
+    return record;
   });
 }
 
@@ -294,9 +289,10 @@ function shouldNotBeShown(): never {
   throw new Error('an empty page has nothing to show');
 }
 
-/** Newest first; ids that do not exist are left out. */
+/** Newest first, with what holds of their consents; ids that do not exist are left out. */
 export async function listContactsByIds(
   connection: Connection,
+  tools: Pick<ShowTools, 'clock' | 'secrets'>,
   organizationId: string,
   ids: readonly string[],
 ): Promise<ContactRecord[]> {
@@ -305,7 +301,8 @@ export async function listContactsByIds(
     loadSetsOf(connection, organizationId, ids),
     loadProperties(connection, organizationId),
   ]);
-  return rows.map((row) => showContact(row, setsOf(row.id), properties));
+  const shown = await showConsents(connection, tools, organizationId, rows);
+  return shown.map((row) => showContact(row, setsOf(row.id), properties));
 }
 
 async function loadSetsOf(connection: Connection, organizationId: string, contactIds: readonly string[]) {

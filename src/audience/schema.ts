@@ -2,6 +2,7 @@ import { type Static, Type } from 'typebox';
 import { type Channel, channels } from '../channels/channel.ts';
 import { parseAddress } from '../channels/email/email.ts';
 import { instant, literals, nameText, optionalText, scalar, textOrNull } from '../platform/http/shapes.ts';
+import type { Schema } from '../platform/http/openapi.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 import { contactFields, type ContactFormat, mapContactFields } from './contact-fields.ts';
 
@@ -169,6 +170,37 @@ export const contactBody = Type.Object(
   { title: 'CreateContactRequest', additionalProperties: false, rules: ['contact-identifiers'] },
 );
 
+/** Body of `PUT /contacts`, and one contact of `POST /contacts/bulk`. */
+export const contactUpsert = Type.Object(
+  {
+    ...contactInput,
+    list_ids: setIds('Lists that the contact is added to. It stays in those that it is in.'),
+    tag_ids: setIds('Tags that the contact gets. It keeps those that it has.'),
+  },
+  { title: 'UpsertContactRequest', additionalProperties: false, rules: ['contact-identifiers'] },
+);
+
+/** Body of `POST /contacts/bulk`: what is wrong with one of them is said in its own result. */
+export const contactsBody = Type.Object(
+  {
+    contacts: Type.Array(Type.Unsafe<unknown>({ title: 'BulkContact' }), { minItems: 1, maxItems: 1_000 }),
+  },
+  { title: 'UpsertContactsRequest', additionalProperties: false },
+);
+
+/** By title, what stands in the place of the schemas of those titles in the description of the API. */
+export function describeContacts(): Record<'BulkContact', Schema> {
+  const { type, properties } = contactUpsert;
+  return {
+    BulkContact: {
+      type,
+      properties,
+      additionalProperties: false,
+      description: 'What is said of one contact; its own result tells what is wrong with it.',
+    },
+  };
+}
+
 /** Body of `PATCH /contacts/:id`. */
 export const contactPatch = Type.Object(contactInput, {
   title: 'UpdateContactRequest',
@@ -196,6 +228,36 @@ export const contactRecord = Type.Object(
 );
 
 export type ContactRecord = Static<typeof contactRecord>;
+
+const index = Type.Integer({ description: 'Its place in the request, from 0.' });
+
+/** What `POST /contacts/bulk` answers. */
+export const bulkContacts = Type.Object(
+  {
+    data: Type.Array(
+      Type.Union([
+        Type.Object(
+          { index, id, created: Type.Boolean({ description: 'False if the contact was there.' }) },
+          { title: 'BulkContactResult' },
+        ),
+        Type.Object(
+          {
+            index,
+            error: Type.Object({
+              status_code: Type.Integer(),
+              name: Type.String(),
+              message: Type.String(),
+            }),
+          },
+          { title: 'BulkContactRefusal' },
+        ),
+      ]),
+    ),
+  },
+  { title: 'BulkContacts' },
+);
+
+export type BulkContacts = Static<typeof bulkContacts>;
 
 /** Body of whatever speaks of several contacts at once. */
 export const contactIdsBody = Type.Object(

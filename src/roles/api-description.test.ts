@@ -34,8 +34,8 @@ test('every route is described once, under a name and a scope of its own', () =>
   }
 });
 
-test('whatever a POST creates is refused where storage is full, but for what changes, stops or shows something', () => {
-  const others = routes.filter(({ method, addsStorage }) => (method === 'POST') !== addsStorage);
+test('whatever a POST or a PUT creates is refused where storage is full, but for what changes, stops or shows something', () => {
+  const others = routes.filter(({ method, addsStorage }) => ['POST', 'PUT'].includes(method) !== addsStorage);
   expect(others.map(({ operationId }) => operationId).sort()).toEqual(
     [
       ...['ChatApp', 'Email', 'Push', 'Sms'].flatMap((channel) =>
@@ -55,6 +55,7 @@ test('whatever a POST creates is refused where storage is full, but for what cha
       'reportEngagements',
       'retryWebhookDelivery',
       'rotateWebhookSecret',
+      'searchContacts',
       'testWebhook',
       'unregisterDevice',
       'verifyDomain',
@@ -66,7 +67,7 @@ test('whatever a POST creates is refused where storage is full, but for what cha
 
 test('operations are called by a verb and its object', () => {
   const verbs =
-    /^(add|bulkCreate|bulkDelete|bulkRegister|cancel|check|copy|create|delete|enable|explain|get|list|pause|preview|register|remove|render|replay|report|resume|retry|rotate|send|test|unregister|update|verify)[A-Z][A-Za-z]+$/;
+    /^(add|bulkCreate|bulkDelete|bulkRegister|bulkUpsert|cancel|check|copy|create|delete|enable|explain|get|list|pause|preview|register|remove|render|replay|report|resume|retry|rotate|search|send|test|unregister|update|upsert|verify)[A-Z][A-Za-z]+$/;
   expect(routes.map(({ operationId }) => operationId).filter((id) => !verbs.test(id))).toEqual([]);
 });
 

@@ -8,7 +8,7 @@ import {
   type Example,
   type OpenApiDocument,
 } from '../platform/http/openapi.ts';
-import { describeSuppressions } from '../audience/audience.ts';
+import { describeContacts, describeSuppressions } from '../audience/audience.ts';
 import { describeDevices } from '../devices/devices.ts';
 import { describeBatchEvents } from '../events/events.ts';
 import { describeConditions } from '../segments/segments.ts';
@@ -24,6 +24,7 @@ export function describeApi(): OpenApiDocument {
       ...describeConditions(),
       ...describeDevices(),
       ...describeBatchEvents(),
+      ...describeContacts(),
       ...describeSuppressions(),
     },
   });

@@ -1,5 +1,5 @@
 /** Entry of the thread that reads large request bodies. */
-import { suppressionPreparations } from '../audience/audience.ts';
+import { contactPreparations, suppressionPreparations } from '../audience/audience.ts';
 import { devicePreparations } from '../devices/routes.ts';
 import { eventPreparations } from '../events/routes.ts';
 import { emailPreparations, emailTasks } from '../email/routes.ts';
@@ -12,6 +12,7 @@ serveBodyThread({
   formats: textFormats,
   rules: fieldRules,
   preparations: {
+    ...contactPreparations,
     ...devicePreparations,
     ...emailPreparations,
     ...eventPreparations,

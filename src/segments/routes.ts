@@ -1,4 +1,5 @@
 import { Type } from 'typebox';
+import { contactRecord } from '../audience/audience.ts';
 import {
   badRequest,
   conflict,
@@ -13,11 +14,13 @@ import {
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
+import type { Secrets } from '../platform/secrets.ts';
 import { isStatementTimeout } from '../platform/postgres/database.ts';
 import {
   explanationRecord,
   previewBody,
   previewRecord,
+  searchBody,
   segmentBody,
   segmentPatch,
   type SegmentRecord,
@@ -27,8 +30,9 @@ import {
   createSegment,
   deleteSegment,
   explainMembership,
-  type Preview,
+  type Look,
   previewConditions,
+  searchContacts,
   type SegmentOutcome,
   type SegmentTools,
   updateSegment,
@@ -43,6 +47,7 @@ const segmentInUse = defineError(
 );
 
 export type SegmentRouteTools = SegmentTools & {
+  secrets: Secrets;
   /** Called after conditions were saved that must be computed. */
   onChanged: () => void;
   /** Called after a segment was deleted, whose members must be removed. */
@@ -118,15 +123,36 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
       },
       errors: [serviceUnavailable],
       handle: async ({ caller: { organizationId }, body }) => {
-        const preview = await previewInTime(tools, organizationId, body.conditions);
-        switch (preview.kind) {
-          case 'counted':
-            return json({ contact_count: preview.count, sample: preview.sample });
-          case 'invalid':
-            throw invalid(preview.issues);
-          case 'busy':
-            throw overloaded('Another preview of the organization is running. Try again when it is done.');
-        }
+        const { count, sample } = await takeLook(previewConditions(tools, organizationId, body.conditions), {
+          busy: 'Another preview of the organization is running. Try again when it is done.',
+          tooLong: 'Counting takes too long. Save the segment: its contacts are counted in the background.',
+        });
+        return json({ contact_count: count, sample });
+      },
+    }),
+    defineRoute({
+      method: 'POST',
+      path: '/contacts/search',
+      operationId: 'searchContacts',
+      addsStorage: false,
+      scope: 'contacts:read',
+      tag: 'Contacts',
+      summary: 'Search contacts by conditions',
+      description:
+        'The contacts for whom the conditions hold now, as those of a segment, newest first. May read all contacts during ' +
+        'the request: an organization can run one search or preview at a time. What is asked for often is a segment.',
+      body: searchBody,
+      success: { statusCode: 200, schema: listOf(contactRecord), when: 'A page of contacts.' },
+      errors: [badRequest, serviceUnavailable],
+      handle: async ({ caller: { organizationId }, body }) => {
+        const page = readPage(body);
+        const wanted = { organizationId, conditions: body.conditions, page };
+        const contacts = await takeLook(searchContacts(tools, wanted), {
+          busy: 'Another search or preview of the organization is running. Try again when it is done.',
+          tooLong:
+            'The search takes too long. Save the conditions as a segment: its contacts are found in the background.',
+        });
+        return json(toList(contacts, page, (contact) => contact));
       },
     }),
     defineRoute({
@@ -216,18 +242,21 @@ export function segmentRoutes(tools: SegmentRouteTools): Route[] {
   ];
 }
 
-async function previewInTime(
-  tools: SegmentTools,
-  organizationId: string,
-  conditions: unknown,
-): Promise<Preview> {
-  try {
-    return await previewConditions(tools, organizationId, conditions);
-  } catch (cause) {
-    if (!isStatementTimeout(cause)) throw cause;
-    throw overloaded(
-      'Counting takes too long. Save the segment: its contacts are counted in the background.',
-    );
+/** Throws the error of a look that came to nothing. */
+async function takeLook<Seen>(
+  look: Promise<Look<Seen>>,
+  { busy, tooLong }: { busy: string; tooLong: string },
+): Promise<Seen> {
+  const looked = await look.catch((cause: unknown) => {
+    throw isStatementTimeout(cause) ? overloaded(tooLong) : cause;
+  });
+  switch (looked.kind) {
+    case 'seen':
+      return looked.seen;
+    case 'invalid':
+      throw invalid(looked.issues);
+    case 'busy':
+      throw overloaded(busy);
   }
 }
 

@@ -1,5 +1,6 @@
 import { type Static, Type } from 'typebox';
 import { contactRecord } from '../audience/audience.ts';
+import { paginationFields } from '../platform/http/pagination.ts';
 import { instant, literals, nameText, textOrNull } from '../platform/http/shapes.ts';
 import { conditionsSchema, explainedConditionsSchema } from './condition-schema.ts';
 
@@ -31,6 +32,12 @@ export type SegmentPatch = Static<typeof segmentPatch>;
 export const previewBody = Type.Object(
   { conditions: conditionsSchema },
   { title: 'PreviewSegmentRequest', additionalProperties: false, rules: ['segment-conditions'] },
+);
+
+/** Body of `POST /contacts/search`. */
+export const searchBody = Type.Object(
+  { conditions: conditionsSchema, ...paginationFields },
+  { title: 'SearchContactsRequest', additionalProperties: false, rules: ['segment-conditions'] },
 );
 
 /** What `POST /segments/preview` answers. */

@@ -1,5 +1,6 @@
 import { findEventsKeptMs, loadLimits } from '../accounts/accounts.ts';
 import {
+  type ContactRecord,
   deleteSetWithin,
   findSets,
   type Holder,
@@ -13,8 +14,10 @@ import {
 import { isLongerThan } from '../platform/characters.ts';
 import { findCampaignMessages } from '../messages/messages.ts';
 import { type Clock, now } from '../platform/clock.ts';
+import { cursorOf, type Page } from '../platform/http/pagination.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Connection, Database, Transaction } from '../platform/postgres/database.ts';
+import type { Secrets } from '../platform/secrets.ts';
 import { loadEvents } from './asked-events.ts';
 import { compileLeaves, compilePredicate } from './compile.ts';
 import { makeUsersStale } from './staleness.ts';
@@ -35,6 +38,9 @@ export { segmentRules } from './rules.ts';
 export { computeEventReaders, findLaggingSince, tryLockPreview } from './store.ts';
 
 export type SegmentTools = { database: Database; clock: Clock; newId: NewId };
+
+/** What shows contacts, with what holds of their consents. */
+type ShowingTools = SegmentTools & { secrets: Secrets };
 
 export type SegmentOutcome =
   | { kind: 'done'; segment: store.SegmentRow }
@@ -214,30 +220,64 @@ export async function findReadFields(
 
 const sampleSize = 10;
 /** Longer than a person would wait. To count more, save the segment. */
-const previewTimeoutMs = 10_000;
+const lookTimeoutMs = 10_000;
 
-export type Preview =
-  | { kind: 'counted'; count: number; sample: Awaited<ReturnType<typeof listContactsByIds>> }
+/** What comes of a look at all contacts during a request. */
+export type Look<Seen> =
+  | { kind: 'seen'; seen: Seen }
   | { kind: 'invalid'; issues: readonly string[] }
-  /** Another preview of the organization is running. Each reads all contacts. */
+  /** The organization is looking already, or too many others are. */
   | { kind: 'busy' };
 
+export type Preview = { count: number; sample: ContactRecord[] };
+
+/** How many contacts there are for whom conditions hold, and some of them. */
 export async function previewConditions(
-  tools: SegmentTools,
+  tools: ShowingTools,
   organizationId: string,
   conditions: unknown,
-): Promise<Preview> {
-  return tools.database.asOrganizations([organizationId], async (transaction): Promise<Preview> => {
-    const reading = await readConditions(transaction, organizationId, conditions);
-    if (!reading.ok) return { kind: 'invalid', issues: reading.issues };
-    if (!(await store.tryLockPreview(transaction, organizationId))) return { kind: 'busy' };
-    await transaction.allowTime(previewTimeoutMs);
-    const predicate = compilePredicate(reading.condition, [organizationId], now(tools.clock));
+): Promise<Look<Preview>> {
+  return lookAtAll(tools, organizationId, conditions, async (transaction, condition) => {
+    const predicate = compilePredicate(condition, [organizationId], now(tools.clock));
     const { count, sampleIds } = await store.joinByHash(transaction, predicate, () =>
       store.countMatching(transaction, predicate, sampleSize),
     );
-    const sample = await listContactsByIds(transaction, organizationId, sampleIds);
-    return { kind: 'counted', count, sample };
+    return { count, sample: await listContactsByIds(transaction, tools, organizationId, sampleIds) };
+  });
+}
+
+/** A page of the contacts for whom conditions hold: one more than it holds, in the order of `pageClause`. */
+export async function searchContacts(
+  tools: ShowingTools,
+  { organizationId, conditions, page }: { organizationId: string; conditions: unknown; page: Page },
+): Promise<Look<ContactRecord[]>> {
+  return lookAtAll(tools, organizationId, conditions, async (transaction, condition) => {
+    const first = [organizationId, cursorOf(page), page.limit + 1];
+    const predicate = compilePredicate(condition, first, now(tools.clock));
+    const ids = await store.joinByHash(transaction, predicate, () =>
+      store.listMatching(transaction, predicate, page),
+    );
+    const newestFirst = await listContactsByIds(transaction, tools, organizationId, ids);
+    return page.before === null ? newestFirst : newestFirst.reverse();
+  });
+}
+
+/**
+ * Such a look may read all contacts, however few it is for. So an organization has one at a time, some of all organizations
+ * have one at once, and none takes longer than a person waits.
+ */
+async function lookAtAll<Seen>(
+  tools: ShowingTools,
+  organizationId: string,
+  conditions: unknown,
+  look: (transaction: Transaction, condition: Condition) => Promise<Seen>,
+): Promise<Look<Seen>> {
+  return tools.database.asOrganizations([organizationId], async (transaction): Promise<Look<Seen>> => {
+    const reading = await readConditions(transaction, organizationId, conditions);
+    if (!reading.ok) return { kind: 'invalid', issues: reading.issues };
+    if (!(await store.tryLockPreview(transaction, organizationId))) return { kind: 'busy' };
+    await transaction.allowTime(lookTimeoutMs);
+    return { kind: 'seen', seen: await look(transaction, reading.condition) };
   });
 }
 

@@ -605,6 +605,27 @@ export async function countMatching(
   return { count: row?.count ?? 0, sampleIds: row?.sample_ids ?? [] };
 }
 
+/**
+ * The ids of one contact more than the page holds, of those for whom a condition holds. `values` begin with the organization,
+ * the cursor of the page, and one more than it holds.
+ */
+export async function listMatching(
+  transaction: Connection,
+  condition: CompiledPredicate,
+  page: Page,
+): Promise<string[]> {
+  const rows = await transaction.rows(
+    unpreparedStatement<{ id: string }>(
+      `select contact.id
+       from contacts contact ${condition.joins}
+       where contact.organization_id = $1 and ${condition.text} ${pageClause(page, 'contact.id', '$2')}
+       limit $3`,
+    ),
+    condition.values,
+  );
+  return rows.map(({ id }) => id);
+}
+
 /** Which of the expressions are true for a contact, and whether it is a member; null if there is no such contact. */
 export async function testContact(
   connection: Connection,

@@ -343,6 +343,25 @@ async function recordContacts({ listId, tagId }: Audience): Promise<Contacts> {
     body: { properties: { colour: 'green' } },
   });
   await request('PATCH', `/contacts/${adaId}`, { consent: { sms: 'subscribed' } });
+  await record('upsertContact', 'Somebody new', '/contacts', {
+    body: { external_id: 'user-2001', email: 'mary@example.com', first_name: 'Mary' },
+  });
+  await record('upsertContact', 'Somebody who is there, by an address', '/contacts', {
+    body: { email: 'mary@example.com', phone_number: '+447700900456', tag_ids: [tagId] },
+  });
+  await record('upsertContact', 'Identifiers of two contacts', '/contacts', {
+    body: { external_id: 'user-2001', email: 'ada@example.com' },
+  });
+  await record('bulkUpsertContacts', 'One new, one known, one wrong', '/contacts/bulk', {
+    body: {
+      contacts: [
+        { external_id: 'user-2002', email: 'joan@example.com' },
+        { external_id: 'user-2001', last_name: 'Jackson' },
+        { external_id: 'user-2003', properties: { colour: 'green' } },
+      ],
+    },
+  });
+  await record('bulkUpsertContacts', 'None', '/contacts/bulk', { body: { contacts: [] } });
   await record('listContacts', 'The members of a list', `/contacts?limit=2&list_id=${listId}`);
   await record('listContacts', 'A page that is too large', '/contacts?limit=1000');
   return { adaId, graceId, oldId };
@@ -393,6 +412,10 @@ async function recordSegments({ listId }: Audience, { adaId }: Contacts): Promis
   await record('previewSegment', 'How many these would be', '/segments/preview', { body: { conditions } });
   await record('previewSegment', 'An operator that texts do not have', '/segments/preview', {
     body: { conditions: { type: 'property', key: 'plan', operator: 'gt', value: 5 } },
+  });
+  await record('searchContacts', 'A page of these', '/contacts/search', { body: { conditions, limit: 2 } });
+  await record('searchContacts', 'A page that is too large', '/contacts/search', {
+    body: { conditions, limit: 1000 },
   });
   await record('explainSegmentMembership', 'A member', `/segments/${id}/contacts/${adaId}`);
   await record('explainSegmentMembership', 'Nobody', `/segments/${id}/contacts/${nothing}`);

@@ -233,6 +233,16 @@ const requests: Readonly<Record<string, () => Request>> = {
     }),
   'POST /contacts properties': () =>
     post('/contacts', { external_id: `nasty ${next()}`, properties: properties() }),
+  'PUT /contacts properties': () =>
+    put('/contacts', { external_id: `nasty ${next()}`, properties: properties() }),
+  'POST /contacts/bulk contacts[]': () =>
+    post('/contacts/bulk', {
+      contacts: Array.from({ length: 10 }, () => ({
+        external_id: `nasty ${next()}`,
+        properties: properties(),
+      })),
+    }),
+  'POST /contacts/search conditions': () => post('/contacts/search', { conditions: conditions() }),
   'PATCH /contacts/:id properties': () => patch(`/contacts/${world.contactId}`, { properties: properties() }),
   'POST /segments conditions': () => post('/segments', { name: `Nasty ${next()}`, conditions: conditions() }),
   'POST /segments/preview conditions': () => post('/segments/preview', { conditions: conditions() }),
@@ -310,6 +320,7 @@ function campaignRequests(
 const campaigns = new Map<string, string>();
 
 const post = (path: string, body: object): Request => ({ method: 'POST', path, body });
+const put = (path: string, body: object): Request => ({ method: 'PUT', path, body });
 const patch = (path: string, body: object): Request => ({ method: 'PATCH', path, body });
 
 test('each place that a client decides on is filled here', () => {

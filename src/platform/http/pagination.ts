@@ -1,6 +1,8 @@
 import { Type } from 'typebox';
 import { badRequest, PublicError } from './errors.ts';
 
+export const pageSizeMax = 100;
+
 /** The query parameters of every list. They arrive as text; `readPage` turns them into a page. */
 export const paginationParameters = {
   limit: Type.Optional(
@@ -10,12 +12,19 @@ export const paginationParameters = {
   before: Type.Optional(Type.String({ format: 'uuid', description: 'Items newer than this id.' })),
 };
 
+/** The same in the body of a request that asks for a page by more than a query holds. */
+export const paginationFields = {
+  limit: Type.Optional(
+    Type.Integer({ minimum: 1, maximum: pageSizeMax, description: 'Items on a page.', default: 20 }),
+  ),
+  after: Type.Optional(Type.String({ format: 'uuid', description: 'Items older than this id.' })),
+  before: Type.Optional(Type.String({ format: 'uuid', description: 'Items newer than this id.' })),
+};
+
 /** Where a list goes on: without a value it would begin anew for ever. */
 export function isCursor(parameter: string): boolean {
   return Object.hasOwn(paginationParameters, parameter) || parameter === 'from';
 }
-
-export const pageSizeMax = 100;
 
 /** To be handed to `createValidation`. */
 export const paginationFormats = {
@@ -29,7 +38,7 @@ export const paginationFormats = {
 export type Page = { limit: number; after: string | null; before: string | null };
 
 /** Throws a PublicError (400) if both cursors are given. */
-export function readPage(query: { limit?: string; after?: string; before?: string }): Page {
+export function readPage(query: { limit?: string | number; after?: string; before?: string }): Page {
   if (query.after !== undefined && query.before !== undefined) {
     throw new PublicError(badRequest, 'Give either after or before, not both.');
   }

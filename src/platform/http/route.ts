@@ -48,7 +48,7 @@ export type RouteResponse =
 
 /** One operation of the API: what the server checks, what the documentation says, and what answers. */
 export type Route = {
-  method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   /** Below `/v1`, with `:id` for parameters. */
   path: string;
   /** Its name in generated clients and in the documentation: a verb and its object, `listContacts`. */
@@ -117,7 +117,7 @@ type RouteInput<Params extends TObject, Query extends TObject, Body extends TSch
   bodyBytesMax?: number;
   isBodyOptional?: boolean;
   isIdempotent?: boolean;
-  /** Of a POST alone, unless this says otherwise. */
+  /** Of a POST and a PUT, unless this says otherwise. */
   addsStorage?: boolean;
   isForBrowsers?: boolean;
   isLookAtLog?: boolean;
@@ -131,7 +131,7 @@ export function defineRoute<
   Query extends TObject = TObject,
   Body extends TSchema = TSchema,
 >(input: RouteInput<Params, Query, Body>): Route {
-  const { addsStorage = input.method === 'POST' } = input;
+  const { addsStorage = ['POST', 'PUT'].includes(input.method) } = input;
   const hasEmptyBody = input.method === 'POST' && input.body === undefined;
   return {
     ...input,
