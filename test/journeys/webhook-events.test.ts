@@ -117,7 +117,7 @@ describe('an organization that wants everything', () => {
       'GET',
       '/v1/webhook-events?from=yesterday',
       undefined,
-      authorize(),
+      authorize(undefined),
     );
     expect(refused.body.message).toContain('a position, which is a number of at most 15 digits, or now');
   });
