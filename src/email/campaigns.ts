@@ -1,6 +1,13 @@
 import { type TProperties, Type } from 'typebox';
 import { addressColumns } from '../audience/audience.ts';
-import { makeTextPart, mayBeLonger, parseAddress, subjectLengthMax } from '../channels/email/email.ts';
+import {
+  makeTextPart,
+  mayBeLonger,
+  nameLengthMax,
+  parseAddress,
+  parseNamedAddress,
+  subjectLengthMax,
+} from '../channels/email/email.ts';
 import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import type { Values } from '../channels/placeholders.ts';
 import { findTracking } from '../domains/domains.ts';
@@ -46,16 +53,16 @@ const contentFields = {
     description: "What mail clients show beside the subject; the template's own when omitted.",
   }),
   from: optionalText({
-    format: 'email',
-    description: 'An address on a verified domain of the organization.',
+    format: 'named-email',
+    description: 'An address on a verified domain of the organization, or `Name <address>`.',
   }),
   from_name: optionalText({
     minLength: 1,
-    maxLength: 256,
+    maxLength: nameLengthMax,
     format: 'filled-line',
-    description: 'The name shown with the address.',
+    description: 'The name shown with the address, in place of one in `from`.',
   }),
-  reply_to: optionalText({ format: 'email', description: 'Where replies go.' }),
+  reply_to: optionalText({ format: 'named-email', description: 'Where replies go.' }),
   template_id: optionalText({
     format: 'uuid',
     description: 'A saved template, instead of `html` and `text`.',
@@ -212,7 +219,7 @@ async function prepareEmail(transaction: Transaction, campaign: PreparableCampai
   }
   const variableNames = names.filter((name) => !isReserved(name));
   const details: StoredEmailDetails = {
-    fromName: inputs.from_name ?? null,
+    fromName: inputs.from_name ?? sender.name,
     replyTo: inputs.reply_to ?? null,
     attachments: [],
     tracking: {
@@ -296,7 +303,7 @@ async function readTemplate(
 }
 
 type SenderReading =
-  | { kind: 'found'; address: string; tracking: { opens: boolean; clicks: boolean } }
+  | { kind: 'found'; address: string; name: string | null; tracking: { opens: boolean; clicks: boolean } }
   | { kind: 'missing'; issue: string };
 
 async function readSender(
@@ -305,13 +312,14 @@ async function readSender(
   { from }: EmailInputs,
 ): Promise<SenderReading> {
   if (from === undefined) return { kind: 'missing', issue: 'from is required' };
-  const address = parseAddress(from);
-  if (address === null) throw new Error('the schema lets no such address through');
+  const named = parseNamedAddress(from);
+  if (named === null) throw new Error('the schema lets no such address through');
+  const { email: address } = named;
   const tracking = await findTracking(transaction, { organizationId, name: address.domain });
   return tracking === null
     ? {
         kind: 'missing',
         issue: `the domain ${address.domain} of from is not a verified sending domain of this organization`,
       }
-    : { kind: 'found', address: address.address, tracking };
+    : { kind: 'found', address: address.address, name: named.name, tracking };
 }

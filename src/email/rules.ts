@@ -4,13 +4,15 @@ import {
   findContentIdIssues,
   findInvitationIssues,
   findNamedHeaderIssues,
+  findNameIssues,
   findSourceConflict,
   findSourceIssues,
 } from './send.ts';
 
 /** Rules that this room's schemas name, to be handed to `createValidation`. */
 export const emailRules: Record<'email-fields' | 'email-source' | 'email-campaign', FieldRule> = {
-  'email-fields': defineRule<EmailSendBody>((fields) => [
+  'email-fields': defineRule<EmailSendBody>((fields, isGiven) => [
+    ...findNameIssues(fields, isGiven),
     ...findNamedHeaderIssues(fields),
     ...findContentIdIssues(fields),
     ...findInvitationIssues(fields),

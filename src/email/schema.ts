@@ -2,7 +2,8 @@ import { type Static, Type } from 'typebox';
 import {
   isContentId,
   isContentType,
-  parseAddress,
+  nameLengthMax,
+  parseNamedAddress,
   subjectLengthMax,
   writeFilename,
 } from '../channels/email/email.ts';
@@ -19,8 +20,9 @@ import {
 
 /** Text formats of this room's schemas, for `createValidation`. */
 export const emailFormats: Record<string, TextFormat> = {
-  // Those whom we write to may have international addresses (`idn-email`): who writes needs one that everybody can answer.
-  email: { test: isSenderAddress, mustBe: 'an email address with ASCII before the @' },
+  // Those whom we write to may have international addresses (`named-idn-email`): who writes needs one that everybody can answer.
+  'named-email': { test: isSenderAddress, mustBe: 'an email address with ASCII before the @' },
+  'named-idn-email': { test: (text) => parseNamedAddress(text) !== null, mustBe: 'an email address' },
   'content-type': { test: isContentType, mustBe: 'a content type' },
   'content-id': { test: isContentId, mustBe: 'printable ASCII without spaces or angle brackets' },
   'file-name': {
@@ -31,12 +33,15 @@ export const emailFormats: Record<string, TextFormat> = {
 };
 
 function isSenderAddress(text: string): boolean {
-  const address = parseAddress(text);
-  return address !== null && !address.isInternational;
+  const named = parseNamedAddress(text);
+  return named !== null && !named.email.isInternational;
 }
 
-const sender = (description: string) => Type.String({ format: 'email', description });
-const recipient = (description: string) => Type.String({ format: 'idn-email', description });
+const sender = (description: string) => Type.String({ format: 'named-email', description });
+const recipient = (description: string) => Type.String({ format: 'named-idn-email', description });
+
+const recipients = ({ item, ...options }: { item: string; description?: string }) =>
+  Type.Array(recipient(item), { mayBeOne: true, ...options });
 
 const attachmentInput = Type.Object(
   {
@@ -74,18 +79,21 @@ const attachmentInput = Type.Object(
 /** Body of `POST /email/send`. What needs the account is in send.ts. */
 export const emailSendBody = Type.Object(
   {
-    from: sender('An address on a verified domain of the organization.'),
-    from_name: Type.String({
-      minLength: 1,
-      maxLength: 256,
-      format: 'filled-line',
-      description: 'The name shown with the address.',
+    from: sender('An address on a verified domain of the organization, or `Name <address>`.'),
+    from_name: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: nameLengthMax,
+        format: 'filled-line',
+        description: 'The name shown with the address. Required unless `from` has one; goes before that one.',
+      }),
+    ),
+    to: recipients({
+      description: 'At most 50 addresses together with `cc` and `bcc`, as a list, or one as a text.',
+      item: 'A recipient: an address, or `Name <address>`.',
     }),
-    to: Type.Array(recipient('A recipient.'), {
-      description: 'At most 50 addresses together with `cc` and `bcc`.',
-    }),
-    cc: Type.Optional(Type.Array(recipient('A recipient.'))),
-    bcc: Type.Optional(Type.Array(recipient('A recipient that is not shown in any copy.'))),
+    cc: Type.Optional(recipients({ item: 'A recipient.' })),
+    bcc: Type.Optional(recipients({ item: 'A recipient that is not shown in any copy.' })),
     reply_to: Type.Optional(sender('Where replies go.')),
     subject: Type.Optional(
       Type.String({

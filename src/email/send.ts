@@ -5,12 +5,15 @@ import {
   isRefusedAttachment,
   makeTextPart,
   mayBeLonger,
+  type NamedAddress,
   parseAddress,
+  parseNamedAddress,
   readCalendar,
   readInvitationMethod,
   renderEmail,
   resolveContentType,
   shortenReferences,
+  writeNamedAddress,
 } from '../channels/email/email.ts';
 import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import {
@@ -54,8 +57,7 @@ export type EmailRequest = {
  */
 export function prepareEmail(request: EmailRequest): Submission | PublicError {
   const { body, template } = request;
-  const from = parseAddress(body.from);
-  if (from === null) throw new Error('the schema lets no such address through');
+  const from = readNamed(body.from);
   const recipients = listRecipients(body);
   return (
     checkCounts(body) ??
@@ -228,8 +230,8 @@ function checkInvitation(
   if (calendar.method?.toUpperCase() !== method) return [`must carry METHOD:${method}`];
   const attendees = new Set(calendar.attendees.map((attendee) => parseAddress(attendee)?.normalised));
   return to.flatMap((address) => {
-    const email = parseAddress(address);
-    return email === null || attendees.has(email.normalised)
+    const { email } = parseNamedAddress(address) ?? {};
+    return email === undefined || attendees.has(email.normalised)
       ? []
       : [`must list ${email.address} as an attendee`];
   });
@@ -243,7 +245,7 @@ function checkTemplate(body: EmailSendBody, template: EmailText | null): PublicE
     : null;
 }
 
-type Recipient = { field: RecipientField; email: EmailAddress };
+type Recipient = { field: RecipientField; name: string | null; email: EmailAddress };
 
 function listRecipients(body: EmailSendBody): Recipient[] {
   const fields = [
@@ -252,16 +254,27 @@ function listRecipients(body: EmailSendBody): Recipient[] {
     ['bcc', body.bcc ?? []],
   ] as const;
   return fields.flatMap(([field, addresses]) =>
-    addresses.map((address) => {
-      const email = parseAddress(address);
-      if (email === null) throw new Error('the schema lets no such address through');
-      return { field, email };
-    }),
+    addresses.map((address) => ({ field, ...readNamed(address) })),
   );
 }
 
+function readNamed(text: string): NamedAddress {
+  const named = parseNamedAddress(text);
+  if (named === null) throw new Error('the schema lets no such address through');
+  return named;
+}
+
+/** A sender has a name, be it with the address. Of an address that is wrong it is not known whether it would have one. */
+export function findNameIssues(
+  { from }: Partial<EmailSendBody>,
+  isGiven: (name: 'from' | 'from_name') => boolean,
+): string[] {
+  if (isGiven('from_name') || (from === undefined && isGiven('from'))) return [];
+  return from !== undefined && parseNamedAddress(from)?.name !== null ? [] : ['from_name is required'];
+}
+
 function buildSubmission(
-  parts: EmailRequest & { from: EmailAddress; recipients: Recipient[] },
+  parts: EmailRequest & { from: NamedAddress; recipients: Recipient[] },
 ): Submission | PublicError {
   const { organizationId, body, template, from, recipients, idempotencyKey } = parts;
   const source = sourceOf(body, template);
@@ -273,15 +286,15 @@ function buildSubmission(
 
   const attachments = body.attachments ?? [];
   const content: StoredEmailContent = {
-    to: addressesIn('to', recipients),
-    cc: addressesIn('cc', recipients),
+    to: namedIn('to', recipients),
+    cc: namedIn('cc', recipients),
     html: rendered.html,
     text: rendered.text ?? makeText(rendered.html, template),
     ...(body.headers !== undefined && { headers: shortenReferences(body.headers) }),
   };
   const details: StoredEmailDetails = {
-    fromName: body.from_name,
-    replyTo: body.reply_to ?? null,
+    fromName: body.from_name ?? from.name,
+    replyTo: body.reply_to === undefined ? null : writeNamedAddress(readNamed(body.reply_to)),
     attachments: attachments.map((attachment) => ({
       filename: attachment.filename,
       contentType: resolveContentType(attachment.filename, attachment.content_type),
@@ -293,8 +306,8 @@ function buildSubmission(
     organizationId,
     channel: 'email',
     class: 'transactional',
-    sender: from.address,
-    senderName: from.domain,
+    sender: from.email.address,
+    senderName: from.email.domain,
     subject: rendered.subject,
     searchText: rendered.subject,
     category: body.category ?? null,
@@ -310,8 +323,10 @@ function buildSubmission(
   };
 }
 
-function addressesIn(wanted: RecipientField, recipients: readonly Recipient[]): string[] {
-  return recipients.flatMap(({ field, email }) => (field === wanted ? [email.address] : []));
+function namedIn(wanted: RecipientField, recipients: readonly Recipient[]): string[] {
+  return recipients.flatMap((recipient) =>
+    recipient.field === wanted ? [writeNamedAddress(recipient)] : [],
+  );
 }
 
 /** That of a template was made when it was saved. */

@@ -96,7 +96,13 @@ describe('a request is refused with every problem by its field, and nothing is s
     ['an empty subject', { subject: '' }, invalid('subject must not be empty')],
     ['from that is a number', { from: 1 }, invalid('from must be a string')],
     ['from_name that is a number', { from_name: 5 }, invalid('from_name must be a string')],
-    ['to that is no list', { to: 'ann@example.com' }, invalid('to must be an array')],
+    ['to that is no list', { to: { 0: 'ann@example.com' } }, invalid('to must be an array')],
+    ['to that is a malformed text', { to: 'ann@' }, invalid('to[0] must be an email address')],
+    [
+      'two addresses in a text',
+      { to: 'a@example.com, b@example.com' },
+      invalid('to[0] must be an email address'),
+    ],
     ['a recipient that is no text', { to: [null] }, invalid('to[0] must be a string')],
     ['variables that are a list', { variables: [] }, invalid('variables must be an object')],
     [
@@ -186,7 +192,7 @@ describe('a request is refused with every problem by its field, and nothing is s
     ['no from_name', { from_name: undefined }, invalid('from_name is required')],
     ['malformed from', { from: 'hello' }, invalid('from must be an email address with ASCII before the @')],
     ['malformed to', { to: ['ann@example.com', 'ann@'] }, invalid('to[1] must be an email address')],
-    ['malformed cc', { cc: ['Ann <ann@example.com>'] }, invalid('cc[0] must be an email address')],
+    ['malformed cc', { cc: ['Ann (home) <ann@example.com>'] }, invalid('cc[0] must be an email address')],
     ['malformed bcc', { bcc: ['a@example.com, b@example.com'] }, invalid('bcc[0] must be an email address')],
     [
       'malformed reply_to',
@@ -525,6 +531,12 @@ describe('on the wire', () => {
       'from must be an email address with ASCII before the @',
     ],
     ['to', { to: ['a@example.com\r\nRCPT TO:<eve@example.com>'] }, 'to[0] must be an email address'],
+    ['a name', { to: ['"A\r\nBcc: eve@example.com" <a@example.com>'] }, 'to[0] must be an email address'],
+    [
+      'the name of a sender',
+      { from: '=?utf-8?Q?A=0D=0ABcc:_eve@example.com?= <hello@postillion.test>' },
+      'from must be an email address with ASCII before the @',
+    ],
     [
       'filename',
       { attachments: [file({ filename: 'a.txt\r\nX: y' })] },
@@ -580,6 +592,61 @@ describe('on the wire', () => {
       const lines = headerOf(message).split('\r\n');
       expect(lines.filter((line) => line.length > 78)).toEqual([`X-Token: ${headers['X-Token']}`]);
     }
+  });
+
+  test('addresses with names are shown with them, and names are nobody', async () => {
+    const messages = await deliver({
+      from: '"Shop, The" <hello@postillion.test>',
+      from_name: undefined,
+      to: 'Ann Ö <Ann@example.com>',
+      cc: ['"Bob \\"x\\" <eve@example.net>" <bob@example.com>'],
+      bcc: ['Hidden <hidden@example.com>'],
+      reply_to: 'Support <support@example.org>',
+    });
+    expect(
+      messages
+        .map(({ recipients }) => recipients)
+        .flat()
+        .sort(),
+    ).toEqual(['Ann@example.com', 'bob@example.com', 'hidden@example.com']);
+    for (const { content } of messages) {
+      const { from, to, cc, replyTo } = await PostalMime.parse(content);
+      expect([from, to, replyTo]).toEqual([
+        { name: 'Shop, The', address: 'hello@postillion.test' },
+        [{ name: 'Ann Ö', address: 'Ann@example.com' }],
+        [{ name: 'Support', address: 'support@example.org' }],
+      ]);
+      expect(cc![0]).toEqual({ name: 'Bob "x" <eve@example.net>', address: 'bob@example.com' });
+    }
+  });
+
+  test('a record shows addresses alone, and the name of the sender by itself', async () => {
+    const { body } = await post<{ id: string }>(
+      server,
+      anEmail({
+        from: 'Shop <hello@postillion.test>',
+        from_name: 'Newer name',
+        to: 'Ann <Ann@example.com>',
+        cc: 'ANN@example.com',
+        reply_to: 'Support <support@example.org>',
+      }),
+    );
+    const { body: record } = await server.request('GET', `/v1/email/${body.id}`);
+    expect(record).toMatchObject({
+      from: 'hello@postillion.test',
+      from_name: 'Newer name',
+      reply_to: '"Support" <support@example.org>',
+      to: [{ email: 'Ann@example.com', dropped: false }],
+      cc: [{ email: 'ANN@example.com', drop_reason: 'duplicate' }],
+    });
+    const named = await post<{ id: string }>(
+      server,
+      anEmail({ from: 'Shop <hello@postillion.test>', from_name: null }),
+    );
+    const { body: shown } = await server.request('GET', `/v1/email/${named.body.id}`);
+    expect(shown).toMatchObject({ from: 'hello@postillion.test', from_name: 'Shop' });
+    const nobody = await server.request('GET', '/v1/email?search=Ann%20%3C');
+    expect(nobody.body).toMatchObject({ data: [] });
   });
 
   test.each([

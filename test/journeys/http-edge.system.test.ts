@@ -552,7 +552,7 @@ describe('a field', () => {
     ['a number for a text', { subject: 5 }, 'subject must be a string'],
     ['true for a text', { subject: true }, 'subject must be a string'],
     ['null for a text', { from: null }, 'from must be a string'],
-    ['a text for a list', { to: 'ann@example.com' }, 'to must be an array'],
+    ['a text for a list', { attachments: 'a.txt' }, 'attachments must be an array'],
     ['an object for a list', { to: { 0: 'ann@example.com' } }, 'to must be an array'],
     ['a number in a list', { to: [5] }, 'to[0] must be a string'],
     ['a list for an object', { variables: ['a'] }, 'variables must be an object'],

@@ -1,4 +1,5 @@
 /** The front door of the email channel. */
+export { nameLengthMax, type NamedAddress, parseNamedAddress, writeNamedAddress } from './named-address.ts';
 export { foldAddress, parseAddress, parseDomain, type EmailAddress } from './address.ts';
 export { isSimulated, isSimulatedSuppression } from './simulator.ts';
 export {

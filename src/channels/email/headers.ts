@@ -90,6 +90,14 @@ export function writeMailbox(fieldName: string, address: string, name: string | 
     : `${fieldName}: ${encodeWords(words.join(' '), fieldName.length + 2)}\r\n <${address}>\r\n`;
 }
 
+/** The name of whoever has an address of a list, as words to fold between; none where it says nothing. */
+export function writeName(name: string, fieldName: string): readonly string[] {
+  const words = listWords(name);
+  if (words.length === 0) return [];
+  const written = writePhrase(words);
+  return isPlainText(written) ? written : encodeWords(words.join(' '), fieldName.length + 2).split('\r\n ');
+}
+
 /**
  * Who has an address that ASCII cannot write, for readers who are reached in ASCII alone: a group with the address as its
  * name and without members (RFC 6857 §3.1.8), as words to fold between, the last one with the separator after it.

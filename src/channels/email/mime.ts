@@ -14,6 +14,7 @@ import { runAtOnce, type Steps } from '../../platform/steps.ts';
 import { codeUnitsMax, isLongerThan } from '../../platform/characters.ts';
 import { type CompiledText, type Values, compileText, fillText } from '../placeholders.ts';
 import { type EmailAddress, parseAddress } from './address.ts';
+import { type NamedAddress, parseNamedAddress } from './named-address.ts';
 import { isContentId, writeFilename } from './attachment.ts';
 import { encodeBase64LinesInSteps } from './base64.ts';
 import { readInvitationMethod } from './calendar.ts';
@@ -26,6 +27,7 @@ import {
   writeMailbox,
   writeParameter,
   writeTextField,
+  writeName,
   writeUnreachable,
   writeUtf8Field,
 } from './headers.ts';
@@ -55,6 +57,7 @@ export type EmailContent = {
   /** Without angle brackets. */
   messageId: string;
   from: { address: string; name: string | null };
+  /** These may have names, as `parseNamedAddress` reads them. */
   replyTo: string | null;
   to: readonly string[];
   cc: readonly string[];
@@ -207,9 +210,9 @@ type HeaderFields = {
 
 function writeFields(content: EmailContent, contentHeader: string): HeaderFields {
   return {
-    from: writeMailbox('From', readSender(content.from.address), content.from.name),
+    from: writeMailbox('From', readSender(readAddress(content.from.address)), content.from.name),
     ...writeRecipients(content, false),
-    inUtf8: [...content.to, ...content.cc].some((address) => readAddress(address).isInternational)
+    inUtf8: [...content.to, ...content.cc].some((named) => readNamed(named).email.isInternational)
       ? writeRecipients(content, true)
       : null,
     messageId: writeMessageId(content.messageId),
@@ -225,9 +228,7 @@ function writeRecipients(
 ): Pick<HeaderFields, 'to' | 'others'> {
   return {
     to: writeAddresses('To', to, isUtf8),
-    others:
-      writeAddresses('Cc', cc, isUtf8) +
-      (replyTo === null ? '' : writeField('Reply-To', [readSender(replyTo)])),
+    others: writeAddresses('Cc', cc, isUtf8) + (replyTo === null ? '' : writeReplyTo(readNamed(replyTo))),
   };
 }
 
@@ -270,23 +271,33 @@ function writeExtraFields(headers: readonly EmailHeader[]): string {
 }
 
 /** International addresses in UTF-8, or as what people can read where no server has offered SMTPUTF8. */
-function writeAddresses(name: string, addresses: readonly string[], isUtf8: boolean): string {
+function writeAddresses(field: string, addresses: readonly string[], isUtf8: boolean): string {
   if (addresses.length === 0) return '';
   const words: string[] = [];
-  for (const [index, address] of addresses.entries()) {
-    const { envelope, isInternational } = readAddress(address);
+  for (const [index, named] of addresses.entries()) {
+    const { name, email } = readNamed(named);
     const separator = index === addresses.length - 1 ? '' : ',';
-    if (isInternational && !isUtf8) words.push(...writeUnreachable(address, separator));
-    else words.push(envelope + separator);
+    if (email.isInternational && !isUtf8) words.push(...writeUnreachable(email.address, separator));
+    else if (name === null) words.push(email.envelope + separator);
+    else words.push(...writeName(name, field), `<${email.envelope}>${separator}`);
   }
-  return isUtf8 ? writeUtf8Field(name, words) : writeField(name, words);
+  return isUtf8 ? writeUtf8Field(field, words) : writeField(field, words);
 }
 
 /** Who writes has an address that everybody can answer. */
-function readSender(address: string): string {
-  const { envelope, isInternational } = readAddress(address);
+function readSender({ envelope, isInternational }: EmailAddress): string {
   if (isInternational) throw new Error('mail does not come from an international address');
   return envelope;
+}
+
+function writeReplyTo({ name, email }: NamedAddress): string {
+  return writeMailbox('Reply-To', readSender(email), name);
+}
+
+function readNamed(text: string): NamedAddress {
+  const parsed = parseNamedAddress(text);
+  if (parsed === null) throw new Error('not an address that a header can carry');
+  return parsed;
 }
 
 function readAddress(address: string): EmailAddress {

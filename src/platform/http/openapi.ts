@@ -611,8 +611,10 @@ function toPortable(schema: Schema): Schema {
     composed: _composed,
     nullIsRefused: _nullIsRefused,
     sensitive: _sensitive,
-    ...rest
+    mayBeOne,
+    ...described
   } = schema;
+  const rest = mayBeOne === true ? orOne(described) : described;
   const patterns = isRecord(patternProperties) ? Object.entries(patternProperties) : [];
   const portableFormat = typeof format === 'string' ? portableFormats[format] : undefined;
   const [pattern, values] = patterns[0] ?? [];
@@ -632,6 +634,11 @@ function toPortable(schema: Schema): Schema {
       ...(pattern !== anyName && { propertyNames: { type: 'string', pattern } }),
     }),
   };
+}
+
+/** A list that may be given as the one that it would hold. */
+function orOne({ description, ...list }: Schema): Schema {
+  return { ...(description !== undefined && { description }), anyOf: [list.items, list] };
 }
 
 /** A value of one simple type, or null, as one schema with two types. */

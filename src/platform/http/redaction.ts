@@ -146,7 +146,7 @@ function takeNames(value: Readonly<Record<string, unknown>>, but: ReadonlySet<st
 function showScalar(shapes: readonly Shape[], value: unknown): unknown {
   const isOf = (...formats: string[]) => shapes.some(({ format = '' }) => formats.includes(format));
   const isNumber = isOf('phone-number');
-  const isAddress = isOf('email', 'idn-email');
+  const isAddress = isOf('email', 'idn-email', 'named-email', 'named-idn-email');
   if (typeof value !== 'string') {
     const isLong = typeof value === 'object' && value !== null;
     return isLong || isNumber || isAddress ? describe(value) : value;

@@ -6,6 +6,7 @@ import { isUuid } from '../ids.ts';
 import { didYouMean } from '../suggestion.ts';
 import { planNullRemoval } from './absent-nulls.ts';
 import { isStorableText, showKey } from './json-text.ts';
+import { planSingleItems } from './single-items.ts';
 
 /**
  * One compiled schema, with the rules that it names: returns the issues for which the value is refused, each a phrase that
@@ -110,6 +111,8 @@ export function createValidation(
   ajv.addKeyword(composedKeyword);
   // It is for the removal of nulls, before anything is checked.
   ajv.addKeyword('nullIsRefused');
+  // It is for what is made of the body before.
+  ajv.addKeyword('mayBeOne');
   // It is for what is kept of a refused request (redaction.ts).
   ajv.addKeyword('sensitive');
   // Filled while one value is checked, which is never interrupted.
@@ -120,9 +123,11 @@ export function createValidation(
     compile: (schema, { isChange = false } = {}) => {
       let compiled: ValidateFunction | null = null;
       const removeNulls = planNullRemoval(schema, { isChange });
+      const listSingleItems = planSingleItems(schema);
       return (value, facts) => {
         const validate = (compiled ??= ajv.compile(schema as AnySchema));
         removeNulls?.(value);
+        listSingleItems?.(value);
         places = [];
         const errors = validate(value) ? [] : (validate.errors ?? []);
         return listIssues(errors, { places, facts, formats: allFormats });

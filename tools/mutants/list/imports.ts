@@ -60,8 +60,8 @@ export const imports: readonly Mutant[] = [
   },
   {
     file: 'src/audience/files/import-plan.ts',
-    from: '      return { ...taken, otherField: ownerField, otherId: owner.id };',
-    to: '      continue;',
+    from: 'if (owner !== null && ownerField !== null) return { ...taken, otherField: ownerField, otherId: owner.id };',
+    to: 'if (owner !== null) continue;',
     tests: ['test/journeys/contact-upserts.test.ts'],
     named: 'is refused where its identifiers are of two contacts',
     harm: 'a request that names two contacts is answered with 500 after twenty attempts',

@@ -58,8 +58,8 @@ export const objections: readonly Mutant[] = [
   },
   {
     file: 'src/audience/contacts.ts',
-    from: 'const [shown = row] = await showConsents(transaction, tools, contact.organizationId, [row]);',
-    to: 'const shown = row;',
+    from: 'const shown = await showConsents(connection, tools, organizationId, rows);',
+    to: 'const shown = rows;',
     tests: ['test/journeys/opt-outs.test.ts'],
     named: 'of an address that was erased shows',
     harm: 'a contact is shown as subscribed whose address was opted out by an old link',

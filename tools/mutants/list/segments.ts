@@ -285,8 +285,8 @@ export const segments: readonly Mutant[] = [
   },
   {
     file: 'src/segments/store.ts',
-    from: 'where contact.organization_id = $1 and ${condition.text}',
-    to: 'where $1::uuid is not null and ${condition.text}',
+    from: 'where contact.organization_id = $1 and ${condition.text}\n       )',
+    to: 'where $1::uuid is not null and ${condition.text}\n       )',
     tests: ['src/segments/compile.test.ts'],
     named: 'an email address is compared with its domain as A-labels',
     harm: 'a preview of a segment counts and shows the contacts of others',
