@@ -20,4 +20,5 @@ export type {
 export type { ChannelPauseReason } from './states.ts';
 export { countCampaignsUnderWay } from './engine-store.ts';
 export { campaignsUnderWay } from './keeper-store.ts';
+export { createCampaignDescriber } from './told-events.ts';
 export { categoryInput, pickValues, variablesInput, variablesOrNull } from './content-fields.ts';

@@ -14,7 +14,7 @@ import { allOf, type Predicate, toPredicate } from '../platform/postgres/predica
 import { organizationsDue } from '../platform/queue/turns.ts';
 import { type AudienceIds, audienceFields, includedAndExcluded } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
-import type { CampaignStatus, PassingPauseReason, PauseReason } from './states.ts';
+import type { CampaignStatus, PassingPauseReason } from './states.ts';
 
 export type CampaignKey = { organizationId: string; id: string };
 
@@ -590,71 +590,4 @@ export async function saveProgress(
     progress.expanded,
     progress.admitted,
   ]);
-}
-
-export async function markStarted(connection: Connection, campaign: CampaignKey, at: Date): Promise<void> {
-  await connection.rows(
-    unpreparedStatement(
-      `update campaigns
-       set status = 'sending', started_at = coalesce(started_at, $3), updated_at = $3
-       where organization_id = $1 and id = $2`,
-    ),
-    [campaign.organizationId, campaign.id, at],
-  );
-}
-
-export async function markSent(connection: Connection, campaign: CampaignKey, at: Date): Promise<void> {
-  await connection.rows(
-    unpreparedStatement(
-      `update campaigns
-       set status = 'sent', completed_at = $3, updated_at = $3
-       where organization_id = $1 and id = $2`,
-    ),
-    [campaign.organizationId, campaign.id, at],
-  );
-}
-
-export async function markFailed(
-  connection: Connection,
-  campaign: CampaignKey,
-  reason: string,
-  at: Date,
-): Promise<void> {
-  await connection.rows(
-    unpreparedStatement(
-      `update campaigns
-       set status = 'failed', failure_reason = $3, pause_reason = null, completed_at = $4, updated_at = $4
-       where organization_id = $1 and id = $2`,
-    ),
-    [campaign.organizationId, campaign.id, reason, at],
-  );
-}
-
-export async function markPaused(
-  connection: Connection,
-  campaign: CampaignKey,
-  reason: PauseReason,
-  at: Date,
-): Promise<void> {
-  await connection.rows(
-    unpreparedStatement(
-      `update campaigns
-       set status = 'paused', pause_reason = $3, updated_at = $4
-       where organization_id = $1 and id = $2`,
-    ),
-    [campaign.organizationId, campaign.id, reason, at],
-  );
-}
-
-/** Sets the status from before the pause: a campaign that had begun goes on. */
-export async function markResumed(connection: Connection, campaign: CampaignKey, at: Date): Promise<void> {
-  await connection.rows(
-    unpreparedStatement(
-      `update campaigns
-       set status = case when started_at is null then 'queued' else 'sending' end, pause_reason = null,
-         updated_at = $3
-       where organization_id = $1 and id = $2`,
-    ),
-    [campaign.organizationId, campaign.id, at],
-  );
 }

@@ -9,7 +9,7 @@ import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { emptyInputs, findInputIssues, mergeInput } from './campaign-input.ts';
 import type { CampaignChannel, Oversight, PreparedMessage } from './channel.ts';
-import * as engine from './engine-store.ts';
+import * as moves from './move-store.ts';
 import { holdUsed, keyOf, prepareCampaign, queueCampaign, stopCampaign } from './queueing.ts';
 import type { CampaignInput } from './schema.ts';
 import { findRefusal, type Trigger } from './states.ts';
@@ -117,7 +117,7 @@ export async function sendCampaign(
       };
       await queueCampaign(tools, transaction, queued);
     } else {
-      await store.markScheduled(transaction, { ...keyOf(campaign), scheduledAt: time, at });
+      await moves.markScheduled(transaction, keyOf(campaign), time, at);
       await holdUsed(transaction, reference.channel, campaign);
     }
     const { organizationId, channel } = reference;
@@ -170,8 +170,8 @@ export async function cancelCampaign(
       messageId !== null &&
       (await hasHandedOff(transaction, { organizationId, messageId }))
     )
-      await engine.markStarted(transaction, keyOf(campaign), at);
-    await store.markCancelled(transaction, { ...keyOf(campaign), at });
+      await moves.markStarted(transaction, keyOf(campaign), at);
+    await moves.markCancelled(transaction, keyOf(campaign), at);
     await stopCampaign(transaction, { ...keyOf(campaign), messageId: campaign.message_id });
     return {};
   });

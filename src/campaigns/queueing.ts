@@ -4,6 +4,7 @@ import type { NewId } from '../platform/ids.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { findUnknownSets, includesNobody, listAudienceSets } from './audience-fields.ts';
 import type { CampaignChannel, Preparation, PreparedMessage } from './channel.ts';
+import { markQueued } from './move-store.ts';
 import * as store from './store.ts';
 
 /**
@@ -77,13 +78,7 @@ export async function queueCampaign(
   const key = keyOf(campaign);
   const messageId = tools.newId();
   await insertCampaignMessage(transaction, { ...said, ...key, id: messageId, campaignId: campaign.id }, at);
-  await store.markQueued(transaction, {
-    ...key,
-    scheduledAt: campaign.scheduled_at,
-    messageId,
-    variableNames,
-    at,
-  });
+  await markQueued(transaction, key, { scheduledAt: campaign.scheduled_at, messageId, variableNames }, at);
   await holdUsed(transaction, channel, campaign);
 }
 

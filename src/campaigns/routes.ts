@@ -1,12 +1,10 @@
-import { sumConversionsOfCampaigns } from '../events/events.ts';
-import { sendingSuspended, sumRecipientCounts, tellWarnings } from '../messages/messages.ts';
+import { sendingSuspended, tellWarnings } from '../messages/messages.ts';
 import { badRequest, conflict, notFound, PublicError, resourceNotFound } from '../platform/http/errors.ts';
 import { type AcceptOutcome, toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route, type RouteResponse } from '../platform/http/route.ts';
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
-import type { Connection } from '../platform/postgres/database.ts';
 import { answerRoutes, type AnswerRouteTools } from './answer-routes.ts';
 import type { CampaignChannel } from './channel.ts';
 import {
@@ -20,7 +18,7 @@ import {
   type Written,
 } from './lifecycle.ts';
 import { oversightsHeader } from './oversights.ts';
-import { type CampaignSums, showCampaign } from './record.ts';
+import { showCampaign } from './record.ts';
 import {
   campaignBody,
   type CampaignInput,
@@ -32,6 +30,7 @@ import {
   sendBody,
 } from './schema.ts';
 import * as store from './store.ts';
+import { sumUp } from './sums.ts';
 
 export type CampaignRouteTools = CampaignTools &
   AnswerRouteTools & {
@@ -173,24 +172,6 @@ function draftRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route
 function answerWritten(written: Written | PublicError): RouteResponse {
   if (written instanceof PublicError) throw written;
   return json({ id: written.id }, tellWarnings(written.oversights));
-}
-
-/** Returns what was counted of each of these campaigns. */
-async function sumUp(
-  transaction: Connection,
-  organizationId: string,
-  rows: readonly store.CampaignRow[],
-): Promise<(row: store.CampaignRow) => CampaignSums> {
-  const messageIds = rows.flatMap(({ message_id: id }) => (id === null ? [] : [id]));
-  const [sums, conversions] = await Promise.all([
-    sumRecipientCounts(transaction, organizationId, messageIds),
-    sumConversionsOfCampaigns(
-      transaction,
-      organizationId,
-      rows.map(({ id }) => id),
-    ),
-  ]);
-  return (row) => ({ sums: sums.get(row.message_id ?? ''), conversions: conversions.get(row.id) });
 }
 
 function moveRoutes(tools: CampaignRouteTools, channel: CampaignChannel): Route[] {

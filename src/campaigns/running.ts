@@ -27,6 +27,7 @@ import { beginSlice, withinSlice } from '../platform/queue/turns.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { CampaignChannel, CampaignChannels, PeopleBudget } from './channel.ts';
 import * as store from './engine-store.ts';
+import * as moves from './move-store.ts';
 import { releaseUsed, stopCampaign } from './queueing.ts';
 import type { ChannelPauseReason, PassingPauseReason } from './states.ts';
 
@@ -145,7 +146,7 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
     if (areAllAdmitted && (await isOver(transaction, running, at))) {
       // The last recipients of a small campaign may have been handed off and counted since this step began.
       await noteStart(transaction, running, at);
-      await store.markSent(transaction, running, at);
+      await moves.markSent(transaction, running, at);
       await releaseUsed(transaction, running);
       return 'waits';
     }
@@ -158,7 +159,7 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
 /** Sets the status to `sending` once a hand-off has been counted. */
 async function noteStart(transaction: Transaction, running: store.RunningCampaign, at: Date): Promise<void> {
   if (running.status === 'queued' && (await hasHandedOff(transaction, running)))
-    await store.markStarted(transaction, running, at);
+    await moves.markStarted(transaction, running, at);
 }
 
 /** No recipient is left, and all have been counted. */
@@ -182,7 +183,7 @@ async function fail(
   reason: string,
   at: Date,
 ): Promise<StepResult> {
-  await store.markFailed(transaction, running, reason, at);
+  await moves.markFailed(transaction, running, reason, at);
   await stopCampaign(transaction, running);
   return 'waits';
 }
@@ -204,7 +205,7 @@ async function pauseAdmission(
   reason: PassingPauseReason,
   at: Date,
 ): Promise<StepResult> {
-  await store.markPaused(transaction, running, reason, at);
+  await moves.markPaused(transaction, running, reason, at);
   return 'waits';
 }
 
@@ -282,7 +283,7 @@ async function resumeIfAllowed(
   }
   const { endsByAcceptance } = channelOf(tools, running).messages;
   await showInQueue(transaction, running, endsByAcceptance === true ? null : at);
-  await store.markResumed(transaction, running, at);
+  await moves.markResumed(transaction, running, at);
   return 'advanced';
 }
 

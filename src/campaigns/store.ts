@@ -142,6 +142,22 @@ export async function findCampaignWithoutBodies(
   return row ?? null;
 }
 
+/** The same of several, on any channel. */
+export async function findCampaigns(
+  connection: Connection,
+  organizationId: string,
+  ids: readonly string[],
+): Promise<CampaignRow[]> {
+  return connection.rows(
+    unpreparedStatement<CampaignRow>(
+      `select ${listedColumns}
+       from campaigns
+       where organization_id = $1 and id = any ($2::uuid[]) and deleted_at is null`,
+    ),
+    [organizationId, ids],
+  );
+}
+
 /**
  * Locks the campaign's row. Every move takes this lock, so that the second of two concurrent moves sees the result of
  * the first.
@@ -223,56 +239,6 @@ export async function listCampaigns(
       cursorOf(page),
       page.limit + 1,
     ],
-  );
-}
-
-/** A worker queues the campaign when its time has come. */
-export async function markScheduled(
-  connection: Connection,
-  campaign: CampaignKey & { scheduledAt: Date; at: Date },
-): Promise<void> {
-  await connection.rows(
-    unpreparedStatement(
-      `update campaigns
-       set status = 'scheduled', scheduled_at = $4, updated_at = $5
-       where organization_id = $1 and channel = $2 and id = $3`,
-    ),
-    [...keyOf(campaign), campaign.scheduledAt, campaign.at],
-  );
-}
-
-/** From now on the content is that of its message, and the engine freezes its audience. */
-export async function markQueued(
-  connection: Connection,
-  campaign: CampaignKey & {
-    scheduledAt: Date | null;
-    messageId: string;
-    variableNames: readonly string[];
-    at: Date;
-  },
-): Promise<void> {
-  await connection.rows(
-    unpreparedStatement(
-      `update campaigns
-       set status = 'queued', scheduled_at = $4, message_id = $5, variable_names = $6, queued_at = $7,
-         updated_at = $7, pause_reason = null
-       where organization_id = $1 and channel = $2 and id = $3`,
-    ),
-    [...keyOf(campaign), campaign.scheduledAt, campaign.messageId, campaign.variableNames, campaign.at],
-  );
-}
-
-export async function markCancelled(
-  connection: Connection,
-  campaign: CampaignKey & { at: Date },
-): Promise<void> {
-  await connection.rows(
-    unpreparedStatement(
-      `update campaigns
-       set status = 'cancelled', cancelled_at = $4, updated_at = $4
-       where organization_id = $1 and channel = $2 and id = $3`,
-    ),
-    [...keyOf(campaign), campaign.at],
   );
 }
 

@@ -1,14 +1,19 @@
+import { createCampaignDescriber } from '../campaigns/campaigns.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { createRecipientDescriber, type ReadHorizon } from '../messages/messages.ts';
 import type { DescribeEvents, EventDescribers } from '../webhooks/webhooks.ts';
+import { campaignChannels } from './channels.ts';
 
 /** Who tells what events happened to. */
 export function createEventDescribers(readHorizon: ReadHorizon): EventDescribers {
   const recipients = createRecipientDescriber(readHorizon);
   return {
-    email: recipients,
-    sms: recipients,
-    push: recipients,
-    chatapp: recipients,
-  } satisfies Record<SendingChannel, DescribeEvents>;
+    ...({
+      email: recipients,
+      sms: recipients,
+      push: recipients,
+      chatapp: recipients,
+    } satisfies Record<SendingChannel, DescribeEvents>),
+    campaign: createCampaignDescriber(campaignChannels),
+  };
 }

@@ -27,6 +27,13 @@ export const eventTypes = [
   'chatapp.delivered',
   'chatapp.failed',
   'chatapp.read',
+  'campaign.scheduled',
+  'campaign.queued',
+  'campaign.sending',
+  'campaign.paused',
+  'campaign.sent',
+  'campaign.failed',
+  'campaign.cancelled',
   'webhook.failing',
   'webhook.disabled',
 ] as const;
