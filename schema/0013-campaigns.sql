@@ -49,6 +49,9 @@ create table campaigns (
   -- Recipients below these ordinals have a row, and were let into the queue.
   expanded integer not null default 0,
   admitted integer not null default 0,
+  -- When programs were told last what was counted of its recipients, and what that was.
+  progress_told_at timestamptz,
+  progress_told json,
   created_at timestamptz not null,
   updated_at timestamptz not null,
   deleted_at timestamptz,

@@ -17,8 +17,8 @@ create table webhooks (
   concurrency smallint not null default 5 check (concurrency between 1 and 20),
   -- Types of events, and patterns: `email.*`, `*`.
   events text[] not null check (cardinality(events) between 1 and 100),
-  -- Of recipients of campaigns: all, or none.
-  campaign_events text not null check (campaign_events in ('all', 'none')),
+  -- Of recipients of campaigns: each, what was counted of them every minute, or nothing.
+  campaign_events text not null check (campaign_events in ('all', 'summary', 'none')),
   description text,
   created_at timestamptz not null,
   updated_at timestamptz not null,
@@ -30,7 +30,7 @@ call wall_off('webhooks');
 -- What the webhooks of an organization want, each pattern once: asked by every transaction in which something happens.
 create table webhook_interests (
   organization_id uuid not null,
-  -- Whether it is about recipients of campaigns, or about all else.
+  -- Whether it is about recipients of campaigns or what was counted of them, or about all else.
   of_campaigns boolean not null,
   type_pattern text not null,
   primary key (organization_id, of_campaigns, type_pattern)

@@ -1,7 +1,7 @@
 import { holdsAt } from '../audience/audience.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { reachableDevices } from '../devices/devices.ts';
-import { keyOfContact, type NewMembers, type Reach } from '../messages/messages.ts';
+import { keyOfContact, type NewMembers, type Reach, type RecipientSums } from '../messages/messages.ts';
 import {
   type Connection,
   type Statement,
@@ -12,6 +12,7 @@ import {
 import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { allOf, type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { organizationsDue } from '../platform/queue/turns.ts';
+import { isProgressWanted } from '../webhooks/webhooks.ts';
 import { type AudienceIds, audienceFields, includedAndExcluded } from './audience-fields.ts';
 import type { CampaignChannel } from './channel.ts';
 import type { CampaignStatus, PassingPauseReason } from './states.ts';
@@ -34,6 +35,8 @@ export type RunningCampaign = CampaignKey & {
   audience: number;
   expanded: number;
   admitted: number;
+  /** What programs are told of its recipients; null where none wants to hear of it. */
+  progress: { toldAt: Date | null; told: RecipientSums | null } | null;
 };
 
 type RunningRow = AudienceIds & {
@@ -50,6 +53,9 @@ type RunningRow = AudienceIds & {
   audience: number | null;
   expanded: number;
   admitted: number;
+  is_progress_wanted: boolean;
+  progress_told_at: Date | null;
+  progress_told: RecipientSums | null;
 };
 
 /** Campaigns under way. One that missed its time is not: it waits for a person. */
@@ -144,7 +150,8 @@ export async function listUnderWay(
 }
 
 const selectRunning = `select organization_id, id, channel, status, pause_reason, message_id, variable_names,
-     frozen_at, frozen_through, content_bytes, audience, expanded, admitted, ${audienceFields.join(', ')}
+     frozen_at, frozen_through, content_bytes, audience, expanded, admitted, ${audienceFields.join(', ')},
+     progress_told_at, progress_told, ${isProgressWanted('campaigns.organization_id')} as is_progress_wanted
    from campaigns
    where organization_id = $1 and id = $2 and ${isUnderWay}`;
 
@@ -192,6 +199,7 @@ function toRunning(row: RunningRow): RunningCampaign {
     audience: row.audience ?? 0,
     expanded: row.expanded,
     admitted: row.admitted,
+    progress: row.is_progress_wanted ? { toldAt: row.progress_told_at, told: row.progress_told } : null,
   };
 }
 
@@ -590,4 +598,18 @@ export async function saveProgress(
     progress.expanded,
     progress.admitted,
   ]);
+}
+
+export async function saveProgressTold(
+  connection: Connection,
+  campaign: CampaignKey,
+  sums: RecipientSums,
+  at: Date,
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      'update campaigns set progress_told_at = $3, progress_told = $4 where organization_id = $1 and id = $2',
+    ),
+    [campaign.organizationId, campaign.id, at, JSON.stringify(sums)],
+  );
 }

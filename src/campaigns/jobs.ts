@@ -16,7 +16,7 @@ import { queueDueCampaign } from './scheduling.ts';
 import { advanceCampaign, freezeCampaign, type RunningTools, type StepResult } from './running.ts';
 
 export type CampaignJobTools = ChoreTools &
-  Omit<RunningTools, 'admissionPauses'> & {
+  Omit<RunningTools, 'admissionPauses' | 'progressPauses'> & {
     /** Called after every commit that froze an audience. */
     onFrozen: () => void;
     /** Smaller in tests, so that a few campaigns fill several pages. */
@@ -56,6 +56,7 @@ export function startCampaigns(given: CampaignJobTools): RunningChore {
     ...given,
     campaignsMax: given.campaignsMax ?? campaignsOfTurnMax,
     admissionPauses: createPauses(given.clock),
+    progressPauses: createPauses(given.clock),
   };
   const advancing = startAdvancing(tools);
   const chores = [startBeginning(tools), advancing, startCounting(tools, advancing.wake)];
@@ -194,8 +195,10 @@ function createRounds(tools: JobTools, { part, campaignsMax: limit, takeStep }: 
         const step = await takeStep(campaign, sliceMs);
         if (step === 'advanced') cycle.hasAdvanced = true;
         if (step === 'waits_briefly') waitAtMost(segmentPauseMs);
-        const admissionPauseMs = tools.admissionPauses.remainingMs(campaign.id);
-        if (admissionPauseMs > 0) waitAtMost(admissionPauseMs);
+        for (const { remainingMs } of [tools.admissionPauses, tools.progressPauses]) {
+          const pauseMs = remainingMs(campaign.id);
+          if (pauseMs > 0) waitAtMost(pauseMs);
+        }
       } catch (cause) {
         signal.throwIfAborted();
         if (cause instanceof SliceOverError) throw cause;

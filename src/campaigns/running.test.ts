@@ -59,6 +59,7 @@ beforeAll(async () => {
     secrets: createSecrets('a secret of the tests, and of nothing else'),
     channels: { email, sms, push, chatapp: null },
     admissionPauses: createPauses({ ...systemClock, monotonicMs: anHourLater }),
+    progressPauses: createPauses(systemClock),
     onAdmitted: () => {
       admissions += 1;
     },

@@ -1,4 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
 import { loadSendingPlans, openQuota } from '../accounts/accounts.ts';
 import { contactFieldNames, loadProperties } from '../audience/audience.ts';
 import {
@@ -18,6 +19,7 @@ import {
   type Reach,
   type RecipientTools,
   sliceSize,
+  sumRecipientCounts,
 } from '../messages/messages.ts';
 import { type Clock, now } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
@@ -25,6 +27,7 @@ import { tryLockName } from '../platform/postgres/name-locks.ts';
 import type { Pauses } from '../platform/queue/pauses.ts';
 import { beginSlice, withinSlice } from '../platform/queue/turns.ts';
 import type { Secrets } from '../platform/secrets.ts';
+import { logEvents } from '../webhooks/webhooks.ts';
 import type { CampaignChannel, CampaignChannels, PeopleBudget } from './channel.ts';
 import * as store from './engine-store.ts';
 import * as moves from './move-store.ts';
@@ -46,6 +49,8 @@ import type { ChannelPauseReason, PassingPauseReason } from './states.ts';
  *
  * A campaign is paused if sending is suspended, the quota or the places for new people are used up, or its channel takes
  * no copies of it for now. It goes on by itself afterwards.
+ *
+ * Whoever wants summaries is told once a minute what was counted, by whichever step comes then.
  */
 export type RunningTools = RecipientTools & {
   database: Database;
@@ -56,6 +61,8 @@ export type RunningTools = RecipientTools & {
    * Pauses of campaigns with enough recipients in the queue: counting them costs a part of what delivering them does.
    */
   admissionPauses: Pauses;
+  /** Pauses of campaigns of which programs were told a moment ago what was counted. */
+  progressPauses: Pauses;
   /** Called after every commit that put recipients into the queue. */
   onAdmitted: () => void;
 };
@@ -128,6 +135,7 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
     const at = now(tools.clock);
     // Before it may be paused or fail, so that the start is noted in any case.
     await noteStart(transaction, running, at);
+    await tellProgress(tools, transaction, running, at);
     const plan = await loadPlan(transaction, running);
     if (running.status === 'paused') return resumeIfAllowed(tools, transaction, running, plan, at);
     if (plan.isSuspended) return pause(transaction, running, 'sending_suspended', at);
@@ -160,6 +168,41 @@ export async function advanceCampaign(tools: RunningTools, campaign: store.Campa
 async function noteStart(transaction: Transaction, running: store.RunningCampaign, at: Date): Promise<void> {
   if (running.status === 'queued' && (await hasHandedOff(transaction, running)))
     await moves.markStarted(transaction, running, at);
+}
+
+/** How often programs that want summaries are told what was counted of a campaign under way. */
+const progressMs = 60_000;
+
+/** Tells programs what was counted, if it has changed since they were told last. */
+async function tellProgress(
+  { progressPauses }: RunningTools,
+  transaction: Transaction,
+  running: store.RunningCampaign,
+  at: Date,
+): Promise<void> {
+  const { organizationId, id, progress, frozenAt, messageId } = running;
+  if (progress === null) return;
+  const toldAt = progress.toldAt ?? frozenAt ?? at;
+  const leftMs = toldAt.getTime() + progressMs - at.getTime();
+  if (leftMs > 0) {
+    progressPauses.add(id, leftMs);
+    return;
+  }
+  progressPauses.add(id, progressMs);
+  const sums = (await sumRecipientCounts(transaction, organizationId, [messageId])).get(messageId);
+  if (sums === undefined || isDeepStrictEqual(sums, progress.told)) return;
+  await store.saveProgressTold(transaction, running, sums, at);
+  await logEvents(transaction, [
+    {
+      organizationId,
+      type: 'campaign.progress',
+      at,
+      ofCampaign: true,
+      subjectId: id,
+      ordinal: null,
+      facts: null,
+    },
+  ]);
 }
 
 /** No recipient is left, and all have been counted. */

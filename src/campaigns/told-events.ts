@@ -24,7 +24,8 @@ export function createCampaignDescriber(channels: CampaignChannels): DescribeEve
     return new Map(
       events.flatMap((event) => {
         const record = records.get(event.subjectId);
-        return record === undefined ? [] : [[event, { ...record, ...movedBy(event) }]];
+        if (record === undefined) return [];
+        return [[event, event.type === 'campaign.progress' ? record : { ...record, ...movedBy(event) }]];
       }),
     );
   };

@@ -6,7 +6,7 @@ import {
 } from '../platform/postgres/database.ts';
 import { organizationsDue } from '../platform/queue/turns.ts';
 import { firstPlaceOf } from './event-id.ts';
-import type { EventType } from './event-types.ts';
+import type { CampaignEvents, EventType } from './event-types.ts';
 import type { EventRow } from './log-store.ts';
 import type { WebhookKey } from './store.ts';
 
@@ -15,7 +15,7 @@ export type Endpoint = {
   id: string;
   url: string;
   events: string[];
-  campaign_events: 'none' | 'all';
+  campaign_events: CampaignEvents;
   secrets_sealed: Buffer;
   headers: Record<string, string>;
   concurrency: number;

@@ -27,6 +27,7 @@ export const eventTypes = [
   'chatapp.delivered',
   'chatapp.failed',
   'chatapp.read',
+  'campaign.progress',
   'campaign.scheduled',
   'campaign.queued',
   'campaign.sending',
@@ -47,6 +48,14 @@ export function groupOf(type: EventType): string {
   return type.slice(0, type.indexOf('.'));
 }
 
+/** What was counted of a campaign. It is asked for by `campaign_events: summary` alone, and not by patterns. */
+export const progressType = 'campaign.progress' satisfies EventType;
+
+/** What webhooks want of the recipients of campaigns: each of them, what was counted of them, or nothing. */
+export const campaignEventChoices = ['none', 'summary', 'all'] as const;
+
+export type CampaignEvents = (typeof campaignEventChoices)[number];
+
 /** Types, `email.*` for all of a group, and `*` for all: those that come with later releases too. */
 export const eventPatterns: readonly string[] = ['*', ...eventGroups.map(patternOf), ...eventTypes];
 
@@ -61,6 +70,9 @@ export function typesOf(patterns: readonly string[]): readonly EventType[] {
     (type) => wanted.has('*') || wanted.has(patternOf(groupOf(type))) || wanted.has(type),
   );
 }
+
+/** What a webhook may ask for. */
+export const wantedPatterns = eventPatterns.filter((pattern) => pattern !== progressType);
 
 /** SQL: the patterns by which a type is asked for. `type` is a column or a parameter. */
 export function patternsOf(type: string): string {

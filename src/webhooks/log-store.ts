@@ -1,7 +1,7 @@
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { toPredicate } from '../platform/postgres/predicate.ts';
 import { organizationsDue } from '../platform/queue/turns.ts';
-import type { EventType } from './event-types.ts';
+import { type CampaignEvents, type EventType, progressType } from './event-types.ts';
 
 /** The end of an organization's log. */
 export type LogEnd = { position: number; id: string | null };
@@ -130,7 +130,7 @@ export async function appendEvents(
   ]);
 }
 
-/** A part of the log: from a position on, what is of these types, with campaigns' recipients or without. */
+/** A part of the log: from a position on, what is of these types. */
 export type LogRange = {
   organizationId: string;
   from: number;
@@ -138,7 +138,8 @@ export type LogRange = {
   to: number;
   /** Null for all types. */
   types: readonly EventType[] | null;
-  withCampaigns: boolean;
+  /** What of campaigns' recipients is wanted; null for whatever there is. */
+  campaignEvents: CampaignEvents | null;
   /** No more rows are read than hold so many. */
   eventsMax: number;
 };
@@ -166,13 +167,13 @@ export const eventsOfRowMax = 500;
  */
 export async function readRows(
   connection: Connection,
-  { organizationId, from, to, types, withCampaigns, eventsMax }: LogRange,
+  { organizationId, from, to, types, campaignEvents, eventsMax }: LogRange,
 ): Promise<EventRow[]> {
   const columns = 'position, id, events, type, happened_at, of_campaign, subject_ids, ordinals, facts';
   // The first and the last id leave out the days before and after.
   const isWithin = toPredicate(
     `position > $2::bigint - ${eventsOfRowMax} and position + events > $2 and position <= $3
-       and (not of_campaign or $4)
+       and (not of_campaign or $4::text is null or $4 = case type when '${progressType}' then 'summary' else 'all' end)
        and id >= coalesce(
          (select first_id
           from webhook_event_days
@@ -206,7 +207,7 @@ export async function readRows(
        where events_before < $5
        order by position`,
     ),
-    [organizationId, from, to, withCampaigns, eventsMax, ...(types === null ? [] : [types])],
+    [organizationId, from, to, campaignEvents, eventsMax, ...(types === null ? [] : [types])],
   );
 }
 

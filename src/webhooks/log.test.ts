@@ -74,12 +74,12 @@ test('pages of any size, of some types or without campaigns have every event onc
   const all = expected.length;
   for (const limit of [1, 7, 200, 500, 3_000]) {
     for (const patterns of [['*'], ['email.bounced', 'sms.*'], ['email.delivered']]) {
-      for (const withCampaigns of [true, false]) {
+      for (const campaignEvents of [null, 'none'] as const) {
         const read: LoggedEvent[] = [];
         let from = limit === 1 ? all - 20 : 1;
         const first = from;
         while (from <= all) {
-          const part = await readLog(database, { organizationId, from, patterns, withCampaigns, limit });
+          const part = await readLog(database, { organizationId, from, patterns, campaignEvents, limit });
           expect(part.events.length).toBeLessThanOrEqual(limit);
           expect(part.next).toBeGreaterThan(from);
           read.push(...part.events);
@@ -88,7 +88,7 @@ test('pages of any size, of some types or without campaigns have every event onc
         const wanted = expected.filter(
           ({ position, type, ofCampaign }) =>
             position >= first &&
-            (withCampaigns || !ofCampaign) &&
+            (campaignEvents === null || !ofCampaign) &&
             patterns.some((pattern) => pattern === '*' || type.startsWith(pattern.replace('*', ''))),
         );
         expect(read.map(shown)).toEqual(wanted.map(shown));
@@ -101,7 +101,7 @@ test('pages of any size, of some types or without campaigns have every event onc
     from: 400,
     to: all,
     types: null,
-    withCampaigns: true,
+    campaignEvents: null,
     eventsMax: 200,
   });
   expect(rows.map(({ events }) => events)).toEqual([500, 500]);

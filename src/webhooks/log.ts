@@ -1,6 +1,13 @@
 import type { Connection, Database } from '../platform/postgres/database.ts';
 import { eventIdOf } from './event-id.ts';
-import { type EventType, eventTypes, groupOf, typesOf } from './event-types.ts';
+import {
+  type CampaignEvents,
+  type EventType,
+  eventTypes,
+  groupOf,
+  progressType,
+  typesOf,
+} from './event-types.ts';
 import * as store from './log-store.ts';
 import type { EventPage, WebhookEvent } from './schema.ts';
 
@@ -48,7 +55,7 @@ export async function readEvents(
       organizationId,
       from,
       patterns,
-      withCampaigns: true,
+      campaignEvents: null,
       limit,
     });
     return {
@@ -64,6 +71,7 @@ export async function readEvents(
 /** `next`: where to go on, behind all that was not wanted. */
 export type LogPart = { events: LoggedEvent[]; next: number; extent: store.LogExtent };
 
+/** `campaignEvents`: what of campaigns' recipients is wanted; null for whatever there is. */
 export async function readLog(
   connection: Connection,
   {
@@ -71,19 +79,19 @@ export async function readLog(
     from,
     to = Number.MAX_SAFE_INTEGER,
     patterns,
-    withCampaigns,
+    campaignEvents,
     limit,
-  }: LogReading & { to?: number; withCampaigns: boolean },
+  }: LogReading & { to?: number; campaignEvents: CampaignEvents | null },
 ): Promise<LogPart> {
   const extent = await store.findExtent(connection, organizationId);
   const first = firstPosition(from, extent);
-  const types = typesOf(patterns);
+  const types = typesOf(campaignEvents === 'summary' ? [...patterns, progressType] : patterns);
   const range = {
     organizationId,
     from: first,
     to: Math.min(to, extent.last),
     types: types.length === eventTypes.length ? null : types,
-    withCampaigns,
+    campaignEvents,
     eventsMax: limit,
   };
   const rows = first > range.to ? [] : await store.readRows(connection, range);

@@ -2,14 +2,14 @@ import type { Connection } from '../platform/postgres/database.ts';
 import { defineStatement } from '../platform/postgres/parameters.ts';
 import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { notificationChannelOf } from '../platform/queue/wake.ts';
-import { type EventType, patternsOf } from './event-types.ts';
+import { type EventType, patternsOf, progressType } from './event-types.ts';
 
 /** Something that has happened, of which programs may be told. */
 export type HappenedEvent = {
   organizationId: string;
   type: EventType;
   at: Date;
-  /** Whether it is about a recipient of a campaign. */
+  /** Whether it is about a recipient of a campaign, or what was counted of its recipients. */
   ofCampaign: boolean;
   /** What it happened to: for a recipient, its message. */
   subjectId: string;
@@ -30,6 +30,17 @@ export function isEventWanted(organizationId: string, type: string, ofCampaign: 
        from webhook_interests i
        where i.organization_id = ${organizationId} and i.of_campaigns = ${ofCampaign}
          and i.type_pattern in (${patternsOf(type)})
+     )`,
+  );
+}
+
+/** SQL: whether a program of the organization wants to be told what is counted of campaigns under way. */
+export function isProgressWanted(organizationId: string): Predicate {
+  return toPredicate(
+    `exists (
+       select
+       from webhook_interests i
+       where i.organization_id = ${organizationId} and i.of_campaigns and i.type_pattern = '${progressType}'
      )`,
   );
 }

@@ -30,7 +30,7 @@ export async function replayEvents(
       from,
       to: end,
       patterns: webhook.events,
-      withCampaigns: webhook.campaign_events === 'all',
+      campaignEvents: webhook.campaign_events,
       limit: replayedMax,
     });
     await store.insertReplayed(transaction, key, events, at);

@@ -2,7 +2,13 @@ import { type Static, Type } from 'typebox';
 import { instant, literals, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import { attemptsMax } from './retry-schedule.ts';
 import { isWebhookSecret } from './signature.ts';
-import { eventPatterns, eventTypes } from './event-types.ts';
+import {
+  campaignEventChoices,
+  eventPatterns,
+  eventTypes,
+  progressType,
+  wantedPatterns,
+} from './event-types.ts';
 
 const patternsMax = 100;
 
@@ -15,7 +21,7 @@ export const waitSecondsMax = 25;
 /** What is replayed by one request at most. */
 export const replayedMax = 10_000;
 
-const patterns = Type.Array(literals(eventPatterns, { title: 'WebhookEventPattern' }), {
+const patterns = Type.Array(literals(wantedPatterns, { title: 'WebhookEventPattern' }), {
   minItems: 1,
   maxItems: patternsMax,
   uniqueItems: true,
@@ -24,10 +30,9 @@ const patterns = Type.Array(literals(eventPatterns, { title: 'WebhookEventPatter
 
 const eventType = literals(eventTypes, { title: 'WebhookEventType' });
 
-const campaignEvents = (options: { description?: string } = {}) =>
-  literals(['none', 'all'] as const, options);
+const campaignEvents = (options: { description?: string } = {}) => literals(campaignEventChoices, options);
 
-const ofCampaigns = 'Whether to be told of each recipient of campaigns.';
+const ofCampaigns = `What to be told of the recipients of campaigns: of each of them, of what was counted of them every minute (\`${progressType}\`), or nothing.`;
 
 const urlText = (options: { description?: string } = {}) =>
   Type.String({ minLength: 1, maxLength: 2_048, sensitive: true, ...options });

@@ -1,5 +1,6 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import { type CampaignEvents, progressType } from './event-types.ts';
 
 export type WebhookKey = { organizationId: string; id: string };
 
@@ -7,7 +8,7 @@ type WebhookFields = {
   kind: 'url' | 'poll';
   url: string | null;
   events: string[];
-  campaign_events: 'none' | 'all';
+  campaign_events: CampaignEvents;
   description: string | null;
   headers: Record<string, string>;
   concurrency: number;
@@ -238,6 +239,10 @@ export async function refreshInterests(connection: Connection, organizationId: s
          cross join unnest(w.events) as type_pattern
          cross join (values (false), (true)) as kinds (of_campaigns)
          where w.organization_id = $1 and (not of_campaigns or w.campaign_events = 'all')
+         union
+         select true, '${progressType}'
+         from webhooks w
+         where w.organization_id = $1 and w.campaign_events = 'summary'
        ), gone as (
          delete from webhook_interests i
          where i.organization_id = $1

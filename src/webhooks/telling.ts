@@ -99,7 +99,7 @@ async function readRound(tools: TellingTools, key: WebhookKey): Promise<ReadRoun
             organizationId,
             from: endpoint.next_position,
             patterns: endpoint.events,
-            withCampaigns: endpoint.campaign_events === 'all',
+            campaignEvents: endpoint.campaign_events,
             limit: limit - due.length,
           });
     // What is told again may be ahead of the cursor, after a replay.

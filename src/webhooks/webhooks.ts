@@ -5,6 +5,7 @@ export {
   type HappenedEvent,
   insertIntoOutbox,
   isEventWanted,
+  isProgressWanted,
   logEvents,
   wakeNumbering,
 } from './outbox-store.ts';

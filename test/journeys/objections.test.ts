@@ -388,6 +388,7 @@ function campaignTools() {
     ...installation,
     channels: campaignChannels,
     admissionPauses: createPauses(installation.clock),
+    progressPauses: createPauses(installation.clock),
     onAdmitted: () => undefined,
   };
 }

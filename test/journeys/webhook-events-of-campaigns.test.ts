@@ -18,7 +18,14 @@ type Told = {
   id: string;
   type: string;
   sequence: number;
-  data: { object: string; id: string; status: string; pause_reason: string | null; name?: string };
+  timestamp: string;
+  data: {
+    object: string;
+    id: string;
+    status: string;
+    pause_reason: string | null;
+    recipient?: { address: string };
+  };
 };
 type Campaign = {
   id: string;
@@ -86,11 +93,20 @@ async function create(path: string, body: object, sender?: Sender): Promise<stri
   return response.body.id;
 }
 
+/** The other organization gets the same addresses. */
 async function fillList(count: number): Promise<void> {
-  for (let number = 0; number < count; number += 1) {
-    const email = `reader${number}.${lists}@example.com`;
-    await create('/v1/contacts', { email, list_ids: [listId] });
-    await create('/v1/contacts', { email, list_ids: [otherListId] }, other);
+  for (const [id, sender] of [[listId], [otherListId, other]] as const) {
+    const contacts = Array.from({ length: count }, (_, number) => ({
+      email: `reader${number}.${lists}@example.com`,
+      list_ids: [id],
+    }));
+    const { status, text } = await server.request(
+      'POST',
+      '/v1/contacts/bulk',
+      { contacts },
+      authorize(sender),
+    );
+    if (status !== 200) throw new Error(text);
   }
 }
 
@@ -119,15 +135,27 @@ async function listed(id: string, sender?: Sender): Promise<Campaign> {
 /** What an operator allows is found by the next look. */
 const look = () => wakeOnce(server.installation.database, 'campaigns');
 
+const allow = (quota: string) =>
+  rowsOf(server, `update organizations set email_quota = ${quota} where id = $1`, [server.organizationId]);
+
 const inStatus = (id: string, status: CampaignStatus, sender?: Sender) =>
   eventually(
     () => listed(id, sender),
     (campaign) => campaign.status === status,
   );
 
+/** By their ids: one that is told twice is there once. */
+const eventsAt = ({ requests }: WebhookReceiver) => [
+  ...new Map(
+    requests.map(({ body }) => {
+      const told = JSON.parse(body.toString()) as Told;
+      return [told.id, told] as const;
+    }),
+  ).values(),
+];
+
 const toldOf = (id: string) =>
-  receiver.requests
-    .map(({ body }) => JSON.parse(body.toString()) as Told)
+  eventsAt(receiver)
     .filter(({ data }) => data.id === id)
     .sort((one, another) => one.sequence - another.sequence);
 
@@ -172,7 +200,7 @@ test('one that is sent is told of as it moves, with the record that lists have',
 test('one that is paused is told of with the reason, however it goes on by then', async () => {
   await fillList(3);
   const id = await aCampaign();
-  await rowsOf(server, 'update organizations set email_quota = 0 where id = $1', [server.organizationId]);
+  await allow('0');
   await send(id);
   await inStatus(id, 'paused');
   await updateOrganization(server.installation, server.organizationId, { suspend: ['email'] });
@@ -181,7 +209,7 @@ test('one that is paused is told of with the reason, however it goes on by then'
     () => listed(id) as Promise<Campaign & { pause_reason: string | null }>,
     ({ pause_reason: reason }) => reason === 'sending_suspended',
   );
-  await rowsOf(server, 'update organizations set email_quota = null where id = $1', [server.organizationId]);
+  await allow('null');
   await updateOrganization(server.installation, server.organizationId, { resume: ['email'] });
   await look();
   await inStatus(id, 'sent');
@@ -242,8 +270,78 @@ test('of moves at once, each that was made is told of once', async () => {
   }
 });
 
+test('of the recipients of one, each is told where all are wanted, and counts every minute where a summary is', async () => {
+  const [all, summary, none] = [
+    await startWebhookReceiver(),
+    await startWebhookReceiver(),
+    await startWebhookReceiver(),
+  ];
+  try {
+    const wanted = { all, summary, none };
+    for (const [choice, { port }] of Object.entries(wanted)) {
+      const url = `http://127.0.0.1:${port}/hooks`;
+      const events = choice === 'none' ? ['*'] : ['email.*'];
+      await create('/v1/webhooks', { kind: 'url', url, events, campaign_events: choice });
+    }
+    await fillList(600);
+    const id = await aCampaign();
+    await allow(
+      "350 + (select coalesce(sum(used), 0) from quota_usage where organization_id = $1 and channel = 'email')",
+    );
+    await send(id);
+    await eventually(
+      () => listed(id),
+      ({ stats }) => stats.sent === 350,
+    );
+    const progress = () => eventsAt(summary).filter(({ data }) => data.id === id);
+    expect(progress()).toEqual([]);
+    clock.putForward(61_000);
+    await eventually(progress, ({ length }) => length === 1);
+    expect(progress()[0]).toMatchObject({
+      type: 'campaign.progress',
+      data: { object: 'campaign', status: 'paused', stats: { audience: 600, sent: 350, delivered: 350 } },
+    });
+    // Nothing was counted since: of these minutes nothing is told.
+    clock.putForward(61_000);
+    await look();
+    clock.putForward(61_000);
+    await allow('null');
+    await look();
+    await inStatus(id, 'sent');
+    await eventually(
+      () => eventsAt(all),
+      ({ length }) => length >= 600,
+    );
+    await agreed(id);
+    const addresses = eventsAt(all).map(({ data }) => data.recipient!.address);
+    expect(addresses.length).toBe(600);
+    expect(new Set(addresses).size).toBe(600);
+    expect(new Set(eventsAt(all).map(({ type }) => type))).toEqual(new Set(['email.delivered']));
+    expect(new Set(eventsAt(none).map(({ type }) => type.split('.')[0]))).toEqual(new Set(['campaign']));
+    expect(eventsAt(none).map(({ type }) => type)).not.toContain('campaign.progress');
+    const toldAt = progress().map(({ timestamp }) => Date.parse(timestamp));
+    toldAt.slice(1).forEach((at, index) => expect(at - toldAt[index]!).toBeGreaterThanOrEqual(2 * 61_000));
+    expect(new Set(eventsAt(summary).map(({ type }) => type))).toEqual(new Set(['campaign.progress']));
+  } finally {
+    const { body } = await server.request<{
+      data: { id: string; campaign_events: string; events: string[] }[];
+    }>('GET', '/v1/webhooks');
+    for (const { id, events } of body.data)
+      if (!events.includes('campaign.*')) await server.request('DELETE', `/v1/webhooks/${id}`);
+    await Promise.all([all.stop(), summary.stop(), none.stop()]);
+  }
+});
+
+test('progress is asked for by a summary alone', async () => {
+  const refused = await server.request<{ message: string }>('POST', '/v1/webhooks', {
+    kind: 'poll',
+    events: ['campaign.progress'],
+  });
+  expect(refused.status).toBe(422);
+});
+
 test('each status but that of a draft was told of', () => {
-  const told = receiver.requests.map(({ body }) => (JSON.parse(body.toString()) as Told).data.status);
+  const told = eventsAt(receiver).map(({ data }) => data.status);
   expect(new Set(told)).toEqual(new Set(campaignStatuses.filter((status) => status !== 'draft')));
 });
 

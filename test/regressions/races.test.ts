@@ -118,6 +118,7 @@ function runningTools(database: Database): RunningTools {
     database,
     channels: campaignChannels,
     admissionPauses: createPauses(server.installation.clock),
+    progressPauses: createPauses(server.installation.clock),
     onAdmitted: () => undefined,
   };
 }

@@ -137,6 +137,7 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
         ...installation,
         channels: { ...campaignChannels, [channel.name]: campaigns },
         admissionPauses: createPauses(installation.clock),
+        progressPauses: createPauses(installation.clock),
         onAdmitted: () => undefined,
       };
     });

@@ -102,8 +102,10 @@ const violations = {
       select i::text from webhook_interests i
       where ${isSwept('i')} and not exists (
         select from webhooks w
-        where w.organization_id = i.organization_id and i.type_pattern = any (w.events)
-          and (not i.of_campaigns or w.campaign_events = 'all')
+        where w.organization_id = i.organization_id and (
+          (i.type_pattern = any (w.events) and (not i.of_campaigns or w.campaign_events = 'all'))
+            or (i.of_campaigns and i.type_pattern = 'campaign.progress' and w.campaign_events = 'summary')
+        )
       )`,
   },
   claims: {

@@ -638,4 +638,20 @@ export const campaigns: readonly Mutant[] = [
     named: 'one that is paused is told of with the reason',
     harm: 'nobody is told why a campaign is paused',
   },
+  {
+    file: 'src/campaigns/running.ts',
+    from: '  if (leftMs > 0) {\n    progressPauses.add(id, leftMs);',
+    to: '  if (leftMs > 60_000) {\n    progressPauses.add(id, leftMs);',
+    tests: ['test/journeys/webhook-events-of-campaigns.test.ts'],
+    named: 'counts every minute where a summary is',
+    harm: 'a campaign is told of at every step, many times a second',
+  },
+  {
+    file: 'src/webhooks/log-store.ts',
+    from: " or $4 = case type when '${progressType}' then 'summary' else 'all' end",
+    to: '',
+    tests: ['test/journeys/webhook-events-of-campaigns.test.ts'],
+    named: 'counts every minute where a summary is',
+    harm: 'who asked for the recipients of campaigns is told of none',
+  },
 ];
