@@ -316,6 +316,19 @@ describe('an edit whose answer is lost', () => {
     expect(await show(names)).toMatchObject({ sendable: false, sendable_reason: 'pending' });
   });
 
+  test('and that was made is not made again if the account was to be left alone in between', async () => {
+    const template = await createReviewed();
+    reviewer.editMishaps.push('taken_and_lost');
+    await edit(template, saying('Good day.'));
+    await workThrough();
+    reviewer.delay = { kind: 'delayed', retryAfterMs: minuteMs, words: 'x', isAccountAtFault: false };
+    await pass(minuteMs);
+    reviewer.delay = null;
+    await pass(minuteMs);
+    expect(reviewer.editsTaken).toHaveLength(1);
+    expect((await show(template)).edit).toBeNull();
+  });
+
   test('can be followed by no other edit before it is known', async () => {
     const template = await createReviewed();
     reviewer.editMishaps.push('lost');
@@ -394,6 +407,8 @@ describe('what the provider does not let be edited', () => {
     });
     await pass(20 * dayMs);
     expect(await edited(template, 'Once more.')).toBe('edited');
+    await workThrough();
+    expect(await edited(template, 'And once more.'), 'the last ten are counted').toBe('refused');
   });
 
   test('does not count edits of a rejected template', async () => {

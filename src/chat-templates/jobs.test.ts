@@ -424,6 +424,24 @@ describe('a submission whose answer is lost', () => {
     expect(await read(template)).toMatchObject({ status: 'pending', next_step: 'review' });
   });
 
+  test('is taken over all the same if the account was to be left alone in between', async () => {
+    const delayed = { kind: 'delayed', retryAfterMs: minuteMs, words: 'x', isAccountAtFault: false } as const;
+    reviewer.mishaps.push('taken_and_lost', delayed, { kind: 'exists' });
+    const template = await create('twice');
+    await workThrough();
+    const hidden = new Map(reviewer.templatesOf(account));
+    reviewer.templatesOf(account).clear();
+    for (let minutes = 0; minutes < 2; minutes += 1) {
+      clock.advance(minuteMs);
+      await workThrough();
+    }
+    expect(callsOf('submit')).toHaveLength(3);
+    for (const [key, value] of hidden) reviewer.templatesOf(account).set(key, value);
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(await read(template)).toMatchObject({ status: 'pending', next_step: 'review' });
+  });
+
   test('is told by the provider itself before the answer, which then changes nothing', async () => {
     const template = await create('early_word');
     reviewer.onSubmit = async () => {
@@ -441,6 +459,8 @@ describe('an account', () => {
     await workThrough(3);
     expect(callsOf('submit')).toHaveLength(100);
     clock.advance(hourMs - 1);
+    // Due at once, while the others wait for the end of the hour.
+    await create('late');
     await workThrough(3);
     expect(callsOf('submit')).toHaveLength(100);
     clock.advance(1);
@@ -448,11 +468,15 @@ describe('an account', () => {
     expect(callsOf('submit')).toHaveLength(200);
     clock.advance(hourMs);
     await workThrough(3);
-    expect(callsOf('submit')).toHaveLength(230);
-    expect(new Set(callsOf('submit').flatMap(({ what }) => what)).size).toBe(230);
+    expect(callsOf('submit')).toHaveLength(231);
+    expect(new Set(callsOf('submit').flatMap(({ what }) => what)).size).toBe(231);
   }, 60_000);
 
   test('that is at fault delays everything, loses nothing, and says why until it works again', async () => {
+    const present = await create('present');
+    await workThrough();
+    clock.advance(minuteMs);
+    reviewer.calls.length = 0;
     const template = await create('waiting');
     reviewer.delay = {
       kind: 'delayed',
@@ -461,6 +485,7 @@ describe('an account', () => {
       isAccountAtFault: true,
     };
     await workThrough();
+    expect((await show(present)).warnings, 'the provider has it').toEqual([]);
     expect(await show(template)).toMatchObject({
       status: 'pending',
       warnings: [expect.stringContaining('The token has expired.')],
@@ -474,7 +499,7 @@ describe('an account', () => {
     await workThrough();
     expect((await show(template)).warnings).toEqual([]);
     expect((await findAccounts(database, [own]))[0]!.problem).toBeNull();
-    expect(reviewer.templatesOf(account).size).toBe(1);
+    expect(reviewer.templatesOf(account).size).toBe(2);
   });
 
   test('that is given again is tried at once', async () => {
@@ -485,6 +510,30 @@ describe('an account', () => {
     await giveAccount(own, account);
     await workThrough();
     expect(reviewer.templatesOf(account).size).toBe(1);
+  });
+
+  test('that is given again has what may be there not looked up before a list can show it', async () => {
+    reviewer.mishaps.push('taken_and_lost');
+    await create('lost_answer');
+    await workThrough();
+    await giveAccount(own, account);
+    await workThrough();
+    expect(callsOf('review')).toEqual([]);
+  });
+
+  test.each([
+    { asked: 0, waits: 1_000 },
+    { asked: 30 * 24 * hourMs, waits: 24 * hourMs },
+  ])('that is to be left alone for $asked ms is left alone for $waits', async ({ asked, waits }) => {
+    await create('waiting');
+    reviewer.delay = { kind: 'delayed', retryAfterMs: asked, words: 'x', isAccountAtFault: false };
+    await workThrough();
+    clock.advance(waits - 1);
+    await workThrough();
+    expect(reviewer.calls).toHaveLength(1);
+    clock.advance(1);
+    await workThrough();
+    expect(reviewer.calls).toHaveLength(2);
   });
 
   test('that cannot be read delays its own organization alone', async () => {
@@ -570,6 +619,43 @@ describe('a template that is deleted', () => {
     expect(await read(template)).toMatchObject({ next_step: null });
   });
 
+  test('while it is submitted is deleted there also if the answer is lost', async () => {
+    const template = await create('meanwhile');
+    reviewer.mishaps.push('taken_and_lost');
+    reviewer.onSubmit = async () => {
+      await remove(template);
+    };
+    await workThrough();
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(reviewer.calls.map(({ kind }) => kind)).toEqual(['submit', 'delete']);
+    expect(reviewer.templatesOf(account).size).toBe(0);
+  });
+
+  test('and cannot be deleted there yet is deleted when the account may be asked again', async () => {
+    const template = await create('later');
+    await workThrough();
+    await remove(template);
+    reviewer.delay = { kind: 'delayed', retryAfterMs: minuteMs, words: 'x', isAccountAtFault: false };
+    await workThrough();
+    reviewer.delay = null;
+    clock.advance(minuteMs);
+    await workThrough();
+    expect(reviewer.templatesOf(account).size).toBe(0);
+  });
+
+  test('keeps nobody waiting who has its name in another language', async () => {
+    const first = await create('again');
+    await workThrough();
+    await remove(first);
+    reviewer.delay = { kind: 'delayed', retryAfterMs: 10 * minuteMs, words: 'x', isAccountAtFault: false };
+    await workThrough();
+    reviewer.delay = null;
+    await create('again', { language: 'de' });
+    await workThrough();
+    expect(reviewer.templatesOf(account).has('again de')).toBe(true);
+  });
+
   test('makes room for another of its name, which is submitted after the deletion and not before', async () => {
     const first = await create('again');
     await workThrough();
@@ -588,6 +674,80 @@ describe('a template that is deleted', () => {
     expect(reviewer.calls.map(({ kind }) => kind).slice(0, 2)).toEqual(['delete', 'submit']);
     expect(await read(second)).toMatchObject({ status: 'pending', next_step: 'review' });
     expect(reviewer.templatesOf(account).size).toBe(1);
+  });
+});
+
+describe('a look', () => {
+  const besideAnotherNode = async (meanwhile: () => Promise<unknown>) => {
+    reviewer.onReview = async () => {
+      reviewer.onReview = null;
+      await meanwhile();
+    };
+    await workThrough();
+  };
+  const submitted = async (name: string) => {
+    const template = await create(name);
+    await workThrough();
+    clock.advance(minuteMs);
+    return template;
+  };
+  const tellThat = (state: 'approved' | 'rejected', name: string) =>
+    tell(own, { ...reviewer.templatesOf(account).get(`${name} en_US`)!, state });
+
+  test('of one node is not taken by another, which has nothing to do meanwhile', async () => {
+    await submitted('looked_at');
+    await besideAnotherNode(() => workThrough());
+    expect(callsOf('review')).toHaveLength(1);
+  });
+
+  test('that is delayed is made when the account may be asked again', async () => {
+    await submitted('looked_at');
+    reviewer.delay = { kind: 'delayed', retryAfterMs: 2 * minuteMs, words: 'x', isAccountAtFault: false };
+    await workThrough();
+    reviewer.delay = null;
+    clock.advance(2 * minuteMs);
+    await workThrough();
+    expect(callsOf('review')).toHaveLength(2);
+  });
+
+  test('that is delayed brings no work back that was over meanwhile', async () => {
+    const template = await submitted('over');
+    reviewer.delay = { kind: 'delayed', retryAfterMs: 2 * minuteMs, words: 'x', isAccountAtFault: false };
+    await besideAnotherNode(() => tellThat('rejected', 'over'));
+    expect(await read(template)).toMatchObject({ status: 'rejected', next_step: null, due_at: null });
+  });
+
+  test.each([
+    { what: 'finds it as it was before', isListed: true },
+    { what: 'does not find it', isListed: false },
+  ])('that $what says nothing against what was told meanwhile', async ({ isListed }) => {
+    const template = await submitted('told');
+    const [key, present] = [...reviewer.templatesOf(account)][0]!;
+    if (!isListed) {
+      clock.advance(2 * hourMs);
+      reviewer.templatesOf(account).clear();
+    }
+    await besideAnotherNode(async () => {
+      reviewer.templatesOf(account).set(key, present);
+      await tellThat('approved', 'told');
+    });
+    expect(await read(template)).toMatchObject({ provider_state: 'approved', missing_since: null });
+    expect(await show(template)).toMatchObject({ status: 'approved', sendable: true });
+  });
+
+  test.each([
+    { minutes: 59, status: 'pending' },
+    { minutes: 61, status: 'rejected' },
+  ])('that does not find one $minutes minutes old, twice, leaves it $status', async ({ minutes, status }) => {
+    const template = await submitted('missing');
+    reviewer.templatesOf(account).clear();
+    clock.advance((minutes - 1) * minuteMs);
+    await workThrough();
+    clock.advance(minuteMs - 1);
+    await workThrough();
+    clock.advance(1);
+    await workThrough();
+    expect((await show(template)).status).toBe(status);
   });
 });
 

@@ -80,7 +80,11 @@ async function hasMembers(segmentId: string, members: readonly string[], sender?
 
 const send = (event: DefinitionRecord, contactId: string, payload: object = {}, more: object = {}) =>
   sendEvent(server, { event: event.name, contact_id: contactId, payload, ...more });
-const did = (event: DefinitionRecord, more: object = {}) => ({ type: 'event', event: event.name, ...more });
+const did = (event: Pick<DefinitionRecord, 'name'>, more: object = {}) => ({
+  type: 'event',
+  event: event.name,
+  ...more,
+});
 const times = (operator: string, value: number) => ({ count: { operator, value } });
 /** Those who did it, or something else: the first of all tests would otherwise see the contacts of the others. */
 const among = (event: DefinitionRecord, condition: object) => ({
@@ -540,6 +544,79 @@ describe('without a worker', () => {
     expect(await look()).toBe(false);
     expect(await dueAtOf(segment)).toBe(null);
     await remove(segment);
+  });
+
+  test('of several windows the next look is when the first event leaves any, and all who leave meanwhile are found', async () => {
+    const [bought, visited] = [unique('bought.'), unique('visited.')];
+    for (const name of [bought, visited]) await defineEvent(server, { name });
+    const startMs = clock.nowMs();
+    // Each has its own mixture of both, minutes apart; some happened in the same instant.
+    const happened = Array.from({ length: 36 }, (_, n) => ({
+      event: n % 3 === 0 ? bought : visited,
+      external_id: `mixed ${(n * 5) % 11}`,
+      atMs: startMs - (((n >> 1) * 37) % 23) * hourMs - n * 60_000,
+    }));
+    const events = happened.map(({ atMs, ...one }) => ({
+      ...one,
+      occurred_at: new Date(atMs).toISOString(),
+    }));
+    expect((await server.request('POST', '/v1/events/send/batch', { events })).status).toBe(202);
+    const names = new Map(
+      (
+        await rowsOf<{ id: string; name: string }>(
+          server,
+          "select id, external_id as name from contacts where organization_id = $1 and external_id like 'mixed %'",
+          [server.organizationId],
+        )
+      ).map(({ id, name }) => [id, name]),
+    );
+    const windows = [
+      { event: bought, withinMs: 24 * hourMs },
+      { event: visited, withinMs: 6 * hourMs },
+      { event: visited, withinMs: 12 * hourMs },
+    ] as const;
+    const [orders, visits, oftenVisits] = windows;
+    const count = (name: string, { event, withinMs }: (typeof windows)[number]) =>
+      happened.filter(
+        (one) => one.event === event && one.external_id === name && one.atMs > clock.nowMs() - withinMs,
+      ).length;
+    const either = await make({
+      type: 'group',
+      match: 'any',
+      conditions: [did({ name: bought }, within(24, 'hour')), did({ name: visited }, within(6, 'hour'))],
+    });
+    const often = await make(did({ name: visited }, { ...within(12, 'hour'), ...times('gte', 2) }));
+    const expected = (isMember: (name: string) => boolean) =>
+      [...new Set(names.values())].filter(isMember).sort();
+    const lookAndFollow = async () => {
+      // Until nothing was followed, in pieces that are smaller than what leaves.
+      for (clock.putForward(10_000); await look(2); clock.putForward(10_000)) await follow();
+    };
+    const nextDueMs = async () =>
+      Math.min(...(await Promise.all([either, often].map(dueAtOf))).map((at) => at?.getTime() ?? Infinity));
+    await compute();
+    await follow();
+    for (let step = 0; step < 24; step += 1) {
+      await lookAndFollow();
+      const members = await Promise.all([either, often].map(membersOf));
+      expect(members.map((ids) => ids.flatMap((id) => names.get(id) ?? []).sort())).toEqual([
+        expected((name) => count(name, orders) + count(name, visits) > 0),
+        expected((name) => count(name, oftenVisits) >= 2),
+      ]);
+      const leaving = windows.flatMap(({ event, withinMs }) =>
+        happened.flatMap((one) => (one.event === event ? [one.atMs + withinMs] : [])),
+      );
+      const nextMs = Math.min(...leaving.filter((atMs) => atMs > clock.nowMs()));
+      const dueMs = await nextDueMs();
+      expect(dueMs === Infinity ? dueMs : Math.abs(dueMs - nextMs) <= 3_000 || dueMs).toBe(
+        nextMs === Infinity ? Infinity : true,
+      );
+      if (dueMs === Infinity) break;
+      // To the very next one, or over many.
+      clock.putForward((step % 3 === 2 ? 3 * hourMs : 0) + dueMs - clock.nowMs() + 1);
+    }
+    await remove(either);
+    await remove(often);
   });
 
   test('a clock that was ahead and is set back lets events in again, and out a second time', async () => {

@@ -40,6 +40,8 @@ export type Reviewer = ChatAppProvider & {
   editedState: TemplateState;
   /** Called within each submission, after it was carried out and before its answer. */
   onSubmit: ((template: SentTemplate) => Promise<void>) | null;
+  /** Called within each look, before its answer. */
+  onReview: (() => Promise<void>) | null;
 };
 
 export const keyOf = ({ name, language }: { name: string; language: string }) => `${name} ${language}`;
@@ -79,6 +81,7 @@ export function createReviewer({ needsAccount = true } = {}): Reviewer {
     editedState: 'pending',
     delay: null,
     onSubmit: null,
+    onReview: null,
     templatesOf,
     put: (account, key, change) => {
       const present = templatesOf(account).get(key);
@@ -100,9 +103,10 @@ export function createReviewer({ needsAccount = true } = {}): Reviewer {
     },
     reviewTemplates: async (account, wanted) => {
       reviewer.calls.push({ kind: 'review', account: account.businessAccountId, what: wanted.map(keyOf) });
-      if (reviewer.delay !== null) return reviewer.delay;
       const present = templatesOf(account.businessAccountId);
-      return { kind: 'reviewed', templates: wanted.flatMap((one) => present.get(keyOf(one)) ?? []) };
+      const templates = wanted.flatMap((one) => present.get(keyOf(one)) ?? []);
+      await reviewer.onReview?.();
+      return reviewer.delay ?? { kind: 'reviewed', templates };
     },
     editTemplate: async (account, { template, providerTemplateId, mayBeMade }) => {
       const key = keyOf(template);
