@@ -34,6 +34,7 @@ export {
   listApiKeys,
   listEventsKept,
   listKeptDays,
+  listOrganizationNames,
   listOrganizations,
   loadLimits,
   loadSendingPlans,

@@ -70,6 +70,19 @@ export async function findOrganizations(
   );
 }
 
+/** The newest, for the operator. */
+export async function listOrganizationNames(
+  connection: Connection,
+  limit: number,
+): Promise<Pick<Organization, 'id' | 'name'>[]> {
+  return connection.rows(
+    unpreparedStatement<Pick<Organization, 'id' | 'name'>>(
+      'select id, name from organizations where deletion is null order by id desc limit $1',
+    ),
+    [limit],
+  );
+}
+
 export async function listOrganizations(
   connection: Connection,
   page: { after: string | null; limit: number },

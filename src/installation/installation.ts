@@ -3,6 +3,7 @@ export {
   findPostgres,
   hasInstallation,
   hasSandbox,
+  hasSandboxAlone,
   type Installation,
   mayPrintSecrets,
   openBeside,

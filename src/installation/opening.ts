@@ -323,6 +323,17 @@ export function hasSandbox({ emailProvider, smsProvider, pushProvider, chatAppPr
   );
 }
 
+/** Whether everything is, so that nobody outside of this installation is written to. */
+export function hasSandboxAlone(config: Config): boolean {
+  const { emailProvider, smsProvider, pushProvider, chatAppProvider } = config;
+  return (
+    emailProviders[emailProvider].isSandbox &&
+    smsProviders[smsProvider].isSandbox &&
+    pushProviders[pushProvider].isSandbox &&
+    chatAppProviders[chatAppProvider].isSandbox
+  );
+}
+
 export function sandboxAccessOf({ config, secrets }: Installation): SandboxAccess {
   return { mode: config.sandboxAccess, token: () => sandboxToken(secrets) };
 }

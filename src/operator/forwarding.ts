@@ -1,6 +1,6 @@
 import { Buffer } from 'node:buffer';
 import { type Clock, sleep } from '../platform/clock.ts';
-import { signWebhook, type WebhookEvent } from '../webhooks/webhooks.ts';
+import { composeHeaders, type WebhookEvent } from '../webhooks/webhooks.ts';
 
 /** One event, posted to a program on the machine of whoever develops it, until the program has taken it. */
 
@@ -44,18 +44,13 @@ async function post(
   signal: AbortSignal,
 ): Promise<ForwardingAttempt> {
   const body = Buffer.from(JSON.stringify(event));
-  const timestampSeconds = Math.floor(clock.nowMs() / 1_000);
   const startedAtMs = clock.monotonicMs();
   const elapsedMs = () => Math.round(clock.monotonicMs() - startedAtMs);
   try {
     const response = await fetch(url, {
       method: 'POST',
       body,
-      headers: {
-        'content-type': 'application/json',
-        'user-agent': 'Postillion',
-        ...signWebhook({ id: event.id, timestampSeconds, body }, [secret]),
-      },
+      headers: composeHeaders({ id: event.id, body, atMs: clock.nowMs() }, [secret]),
       redirect: 'manual',
       signal: AbortSignal.any([signal, AbortSignal.timeout(attemptMs)]),
     });

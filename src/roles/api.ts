@@ -71,6 +71,7 @@ import { webhookRoutes } from '../webhooks/routes.ts';
 import { campaignChannels, messageChannels } from './channels.ts';
 import { createEventDescribers } from './event-describers.ts';
 import { createSenderOf } from './webhook-sender.ts';
+import { createWebhookTrial } from './webhook-trial.ts';
 import { startListening } from './listening.ts';
 import { createConditionWatch } from './monitoring/monitoring.ts';
 import { threadEntryOf } from './thread-entry.ts';
@@ -228,6 +229,7 @@ export async function listPages(
   const access = sandboxAccessOf(installation);
   const isSandboxOpen = async (request: PageRequest) =>
     hasSandbox(config) && (await isWelcome(request, access));
+  const insideTools = { routes, validation, ruleSettings: () => ruleSettingsOf(installation) };
   return [
     startPage(isSandboxOpen),
     ...documentationPages(isSandboxOpen),
@@ -253,11 +255,8 @@ export async function listPages(
           database,
           access,
           publicUrl: config.publicUrl,
-          pushTrial: createPushTrial(installation, {
-            routes,
-            validation,
-            ruleSettings: () => ruleSettingsOf(installation),
-          }),
+          pushTrial: createPushTrial(installation, insideTools),
+          webhookTrial: createWebhookTrial(installation, insideTools),
           replies: createReplies(installation),
         })
       : []),

@@ -1,7 +1,6 @@
 import { findOrganizations } from '../accounts/accounts.ts';
 import { pushProviders } from '../channels/push/providers/registry.ts';
 import { findFirstBrowserKey, findOwner } from '../devices/devices.ts';
-import { type Clock, now } from '../platform/clock.ts';
 import type { Installation } from '../installation/installation.ts';
 import {
   badRequest,
@@ -10,9 +9,8 @@ import {
   resourceNotFound,
   validationError,
 } from '../platform/http/errors.ts';
-import type { Route, RouteResponse } from '../platform/http/route.ts';
-import type { RuleFacts, Validation } from '../platform/http/validation.ts';
 import type { Fields, PushTrial } from '../sandbox/routes.ts';
+import { createInsideClient, type InsideClientTools } from './inside-client.ts';
 
 /** The contact whose devices are the browsers that tried a push out. */
 const externalId = 'postillion-sandbox';
@@ -127,56 +125,6 @@ export function createPushTrial(
       return { devices: (devices as { data: unknown }).data, push };
     },
   };
-}
-
-type InsideRequest = { params?: Fields; query?: Fields; body?: Fields };
-
-type InsideClientTools = {
-  routes: readonly Route[];
-  validation: Validation;
-  ruleSettings: () => RuleFacts['settings'];
-  clock: Clock;
-};
-
-/** Asks a route what a client would ask it, without a key: who asks has been found out by other means. */
-function createInsideClient({ routes, validation, ruleSettings, clock }: InsideClientTools) {
-  return async (
-    organizationId: string,
-    operationId: string,
-    { params = {}, query = {}, body = {} }: InsideRequest,
-  ): Promise<unknown> => {
-    const route = routes.find((one) => one.operationId === operationId);
-    if (route === undefined) throw new Error(`there is no operation ${operationId}`);
-    if (route.params !== null && validation.compile(route.params)(params).length > 0)
-      throw resourceNotFound();
-    const facts = { at: now(clock), settings: ruleSettings() };
-    const issues = route.body === null ? [] : validation.compile(route.body)(body, facts);
-    if (issues.length > 0) throw new PublicError(validationError, issues.join(', '));
-    const caller = { organizationId };
-    return readResponse(
-      await route.handle({
-        caller,
-        params,
-        query,
-        body,
-        prepared: null,
-        idempotencyKey: null,
-        facts,
-        traceId: null,
-      }),
-    );
-  };
-}
-
-function readResponse(response: RouteResponse): unknown {
-  switch (response.kind) {
-    case 'json':
-      return response.body;
-    case 'written':
-      return JSON.parse(Buffer.from(response.json).toString('utf8'));
-    case 'stored':
-      return JSON.parse(response.response.text);
-  }
 }
 
 /** Those of the members that there are. */

@@ -17,7 +17,7 @@ export const messageContentPolicy = `${frameContentPolicy} allow-popups allow-po
 const cacheControl = 'no-store';
 
 /** Throws if the files are not beside this one, as they are in the sources and in what is built from them. */
-export function readSandboxPage(name: 'sandbox' | 'push'): PageFiles {
+export function readSandboxPage(name: 'sandbox' | 'push' | 'webhooks'): PageFiles {
   const files = readPageFiles(path.join(import.meta.dirname, 'page'), name, cacheControl);
   // A window that a link of a message opens, whatever the link asks for, gets no hold of the page that it came from.
   const headers = { ...files.html.headers, 'cross-origin-opener-policy': 'same-origin' };

@@ -15,11 +15,13 @@ import { readDeletionQuery, readListQuery, type SandboxQuery } from './query.ts'
 import { isMatch } from './search.ts';
 import * as store from './store.ts';
 import { createTurns } from './turns.ts';
+import { type WebhookTrial, webhookTrialPages } from './webhook-trial.ts';
 import { isLinkOpened, isOwnOrigin, isWelcome, type SandboxAccess, tokenCookie } from './visitor.ts';
 
 export type { Fields } from './posted-json.ts';
 export type { PushTrial } from './push-trial.ts';
 export type { AnsweredMessage, Replies } from './replies.ts';
+export type { WebhookTrial } from './webhook-trial.ts';
 
 export type SandboxTools = {
   database: Database;
@@ -27,6 +29,7 @@ export type SandboxTools = {
   /** How browsers reach this installation, if it is known. */
   publicUrl: string | null;
   pushTrial: PushTrial;
+  webhookTrial: WebhookTrial;
   replies: Replies;
 };
 
@@ -82,7 +85,11 @@ export function sandboxPages(tools: SandboxTools): WebPage[] {
     envelope: (request) => viewer.findEnvelope(readId(request)),
     message: (request) => viewer.find(readId(request)),
   });
-  const trialPages = pushTrialPages(tools.pushTrial, (request, page) => respondPage(request, page, tools));
+  const welcome = (request: PageRequest, page: PageResponse) => respondPage(request, page, tools);
+  const trialPages = [
+    ...pushTrialPages(tools.pushTrial, welcome),
+    ...webhookTrialPages(tools.webhookTrial, welcome),
+  ];
   return [...pages, ...answerPages, ...trialPages].map((page) => ({
     ...page,
     handle: async (request: PageRequest) => {

@@ -18,7 +18,7 @@ import {
 } from './connections.ts';
 import { type Answered, exchange } from './exchange.ts';
 import { describeFailure, describeStatus, describeTimeout } from './failure-words.ts';
-import { signWebhook } from './signature.ts';
+import { composeHeaders } from './signature.ts';
 
 /**
  * One attempt to deliver a webhook to a receiver that may be anything:
@@ -87,8 +87,6 @@ export type WebhookSenderTools = GuardTools & {
 
 /** Until the head of the answer. Receivers are told to answer first and to work then. */
 const attemptMs = 15_000;
-
-const userAgent = 'Postillion';
 
 /** Loads its client of HTTP, which takes a tenth of a second. */
 export async function createWebhookSender(tools: WebhookSenderTools): Promise<WebhookSender> {
@@ -189,10 +187,7 @@ function writeRequest(clock: Clock, request: WebhookRequest, { path }: Destinati
     body,
     headers: {
       ...Object.fromEntries(own),
-      'content-type': 'application/json',
-      'accept-encoding': 'identity',
-      'user-agent': userAgent,
-      ...signWebhook({ id, timestampSeconds: Math.floor(clock.nowMs() / 1_000), body }, secrets),
+      ...composeHeaders({ id, body, atMs: clock.nowMs() }, secrets),
     },
   };
 }

@@ -63,3 +63,25 @@ export function signWebhook(
   });
   return { 'webhook-id': id, 'webhook-timestamp': timestamp, 'webhook-signature': signatures.join(' ') };
 }
+
+const userAgent = 'Postillion';
+
+/** The headers of a request that tells of an event, but for those that an endpoint has of its own. */
+export type WebhookHeaders = SignatureHeaders & {
+  'content-type': string;
+  'accept-encoding': string;
+  'user-agent': string;
+};
+
+/** `atMs`: of the attempt, in milliseconds since 1970. Throws as `signWebhook` does. */
+export function composeHeaders(
+  { id, body, atMs }: { id: string; body: Buffer; atMs: number },
+  secrets: readonly string[],
+): WebhookHeaders {
+  return {
+    'content-type': 'application/json',
+    'accept-encoding': 'identity',
+    'user-agent': userAgent,
+    ...signWebhook({ id, timestampSeconds: Math.floor(atMs / 1_000), body }, secrets),
+  };
+}

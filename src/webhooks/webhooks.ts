@@ -13,4 +13,4 @@ export { createWebhookSender } from './attempt.ts';
 export { dropOldEvents } from './retention.ts';
 export { webhookHostsSetting, webhookRules } from './rules.ts';
 export { type EventPage, type WebhookEvent, webhookFormats } from './schema.ts';
-export { isWebhookSecret, signWebhook } from './signature.ts';
+export { composeHeaders, isWebhookSecret, type WebhookHeaders } from './signature.ts';

@@ -15,7 +15,7 @@ import { type Log, silentLog } from '../../src/platform/log.ts';
 import { type KeptMessage, keepMessage } from '../../src/sandbox/sandbox.ts';
 import { describeInBrowser } from '../support/browser.ts';
 import { insertSentCampaign } from '../support/campaign-fixture.ts';
-import { eventually, rowsOf } from '../support/email-journey.ts';
+import { eventually, rowsOf, send } from '../support/email-journey.ts';
 import { listPagesOf } from '../support/page-table.ts';
 import { setUpPush } from '../support/push-journey.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -169,6 +169,7 @@ describeInBrowser('the pages', (getBrowser) => {
         '/gallery',
         '/sandbox',
         '/sandbox/push',
+        '/sandbox/webhooks',
         '/u/cut-off',
       ]),
     );
@@ -221,6 +222,36 @@ describeInBrowser('the pages', (getBrowser) => {
       await page.getByText('This browser is not registered yet').waitFor();
       found.push(...(await examine('/sandbox/push', screen)));
     }
+    expect(found).toEqual([]);
+  });
+
+  test('of the webhooks that an endpoint would get can be read by everybody', async () => {
+    const found: string[] = [];
+    const address = `/sandbox/webhooks#${server.organizationId}`;
+    await show(phone, address);
+    await page.getByRole('button', { name: 'Have everything logged' }).click();
+    await page.getByText('A webhook of this page has everything logged').waitFor();
+    found.push(...(await examine('a log without events', phone)));
+    await send(server);
+    const request = page.locator('#requests summary');
+    await request.waitFor();
+    expect(await page.getByText('Nothing was logged yet').isVisible()).toBe(false);
+    for (const screen of screens) {
+      await show(screen, address);
+      await request.click();
+      await page.getByText('POST /hooks HTTP/1.1').waitFor();
+      found.push(...(await examine('a webhook', screen)));
+    }
+    await send(server);
+    await request.nth(1).waitFor();
+    // The newest is above, and what was opened stays open.
+    expect(
+      await page
+        .locator('#requests details')
+        .evaluateAll((all) => all.map((each) => Reflect.get(each, 'open') as boolean)),
+    ).toEqual([false, true]);
+    await page.getByRole('button', { name: 'Have it logged no longer' }).click();
+    await page.getByText('nothing is logged').waitFor();
     expect(found).toEqual([]);
   });
 
@@ -289,7 +320,7 @@ describeInBrowser('the pages', (getBrowser) => {
     await page.goto('about:blank');
     informed.length = 0;
     debugged.length = 0;
-    const opened = ['/', '/docs', '/gallery', '/sandbox', '/sandbox/push'];
+    const opened = ['/', '/docs', '/gallery', '/sandbox', '/sandbox/push', '/sandbox/webhooks'];
     for (const address of opened) await show(desktop, address);
     await eventually(
       () => debugged,

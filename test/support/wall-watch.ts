@@ -31,6 +31,9 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
     'An organization must not lift its suspension: it has no right to write its row.',
   'update organizations set reputation_warned_at': 'It has no right to write its row.',
 
+  'select id, name from organizations where deletion is null':
+    'The page of webhooks in the sandbox, which belongs to the operator, lets one choose.',
+
   'with recursive changed (organization_id)': whoHasWork,
   'with due as materialized ( select organization_id from segments where compute_at': whoHasWork,
   'with due as materialized ( select organization_id from segments where windows_due_at': whoHasWork,
