@@ -46,14 +46,15 @@ if (options.check && stale.length > 0) {
 
 /** Each operation and each component on a line of its own, so that a change shows what it changed. */
 function describeInLines(document) {
-  const { paths, components, ...rest } = document;
+  const { paths, webhooks, components, ...rest } = document;
   const members = (object, write) =>
     `{\n${Object.entries(object)
       .map(([name, value]) => `${JSON.stringify(name)}:${write(value)}`)
       .join(',\n')}\n}`;
   const groups = (object) => members(object, (group) => members(group, JSON.stringify));
   const head = JSON.stringify(rest).slice(0, -1);
-  return `${head},\n"paths":${groups(paths)},\n"components":${groups(components)}}\n`;
+  const told = members(webhooks, JSON.stringify);
+  return `${head},\n"paths":${groups(paths)},\n"webhooks":${told},\n"components":${groups(components)}}\n`;
 }
 
 /** As `npm run format` would leave it. */

@@ -177,7 +177,15 @@ test('every link within the documentation leads to a place that there is, and wh
   );
 });
 
-const info = { title: 'Teas', version: '1', description: '', tags: [], examples: {}, schemas: {} };
+const info = {
+  title: 'Teas',
+  version: '1',
+  description: '',
+  tags: [],
+  examples: {},
+  schemas: {},
+  webhooks: [],
+};
 
 test('a field inside of a list or of a nullable object is shown by its path, and limits in words', async () => {
   const route = defineRoute({
@@ -231,6 +239,7 @@ test('what a description or an example holds is text on the page, and nothing el
       tags: [{ name: evil, description: evil }],
       examples: recorded,
       schemas: {},
+      webhooks: [],
     }),
     recorded,
   );

@@ -98,6 +98,7 @@ export {
   type RecipientStatus,
   recipientStatuses,
   variablesInput,
+  toldRecipient,
 } from './schema.ts';
 export { showFate } from './fate.ts';
 export { createRecipientDescriber } from './told-events.ts';

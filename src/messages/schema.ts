@@ -1,7 +1,8 @@
 import { Type } from 'typebox';
+import { sendingChannels } from '../channels/channel.ts';
 import { failureClasses } from '../channels/outcome.ts';
 import { valueNamePattern } from '../channels/placeholders.ts';
-import { instant, literals, referenceOf, scalar } from '../platform/http/shapes.ts';
+import { instant, literals, referenceOf, scalar, textOrNull } from '../platform/http/shapes.ts';
 
 /** Values for placeholders, by name. */
 export const variablesInput = (description: string) =>
@@ -82,3 +83,41 @@ export const fateFields = {
 
 /** The response to a request to send. */
 export const messageReference = referenceOf('MessageReference');
+
+/** What programs are told of a recipient (told-events.ts). Of what is gone, `object` and `id` are left. */
+export const toldRecipient = Type.Object(
+  {
+    object: literals(sendingChannels),
+    id: Type.String({ format: 'uuid', description: 'Of the message.' }),
+    from: Type.Optional(textOrNull),
+    subject: Type.Optional(textOrNull),
+    category: Type.Optional(textOrNull),
+    template_id: Type.Optional(Type.Union([Type.String({ format: 'uuid' }), Type.Null()])),
+    campaign_id: Type.Optional(Type.Union([Type.String({ format: 'uuid' }), Type.Null()])),
+    created_at: Type.Optional(instant),
+    recipient: Type.Optional(
+      Type.Object(
+        {
+          address: textOrNull,
+          contact_id: Type.Union([Type.String({ format: 'uuid' }), Type.Null()]),
+          device_id: Type.Union([Type.String({ format: 'uuid' }), Type.Null()]),
+          status: Type.String({ description: 'What happened: the last part of the type.' }),
+          status_at: instant,
+          drop_reason: textOrNull,
+          bounce: Type.Union([bounce, Type.Null()]),
+          actor: Type.Optional(
+            literals(['human', 'machine'] as const, {
+              description: 'Who opened or clicked, as far as that shows.',
+            }),
+          ),
+        },
+        { title: 'WebhookEventRecipient', description: 'As the event left it.' },
+      ),
+    ),
+  },
+  {
+    title: 'WebhookEventMessage',
+    description:
+      'A message, and what became of one of its recipients. Of a message that is gone, `object` and `id` are left.',
+  },
+);

@@ -10,6 +10,7 @@ import { describeApi } from './api-description.ts';
 import type { Installation } from '../installation/opening.ts';
 import { fieldRules } from './field-rules.ts';
 import { textFormats } from './text-formats.ts';
+import { eventTypes } from '../webhooks/webhooks.ts';
 
 const document = describeApi();
 const routes = listRoutes({} as Installation);
@@ -136,6 +137,20 @@ test('what every route takes can be validated', () => {
     if (schema !== null)
       expect(() => validation.compile(schema)({}, { at: new Date(0), settings: {} })).not.toThrow();
   }
+});
+
+test('every type of event is a webhook, with the schema of events of its kind', () => {
+  expect(Object.keys(document.webhooks)).toEqual([...eventTypes]);
+  const { schemas } = document.components;
+  const titles = Object.entries(document.webhooks).map(([type, { post }]) => {
+    const title = String(post.requestBody.content['application/json'].schema.$ref).split('/').at(-1)!;
+    const { properties } = schemas[title] as { properties: { type: { enum: string[] } } };
+    expect(properties.type.enum).toContain(type);
+    return title;
+  });
+  // Whoever reads the log gets one of them, and each type is of one alone.
+  const { oneOf } = schemas.WebhookEvent as { oneOf: { $ref: string }[] };
+  expect(oneOf.map(({ $ref }) => $ref.split('/').at(-1))).toEqual([...new Set(titles)]);
 });
 
 test('every tag that a route has is described', () => {

@@ -12,7 +12,9 @@ import { describeContacts, describeSuppressions } from '../audience/audience.ts'
 import { describeDevices } from '../devices/devices.ts';
 import { describeBatchEvents } from '../events/events.ts';
 import { describeConditions } from '../segments/segments.ts';
+import { describeEvents, describeEventWebhooks } from '../webhooks/webhooks.ts';
 import { listRoutes } from './api.ts';
+import { eventSchemas } from './event-describers.ts';
 
 /** The whole API as OpenAPI. Needs no database: the table is read, and no route is run. */
 export function describeApi(): OpenApiDocument {
@@ -26,7 +28,9 @@ export function describeApi(): OpenApiDocument {
       ...describeBatchEvents(),
       ...describeContacts(),
       ...describeSuppressions(),
+      ...describeEvents(eventSchemas),
     },
+    webhooks: describeEventWebhooks('Webhooks', eventSchemas),
   });
 }
 
@@ -40,7 +44,7 @@ export function readExamples(): Record<string, Example[]> {
 /** Stands where handlers would find their tools; whatever is made of it must not be run. */
 const noInstallation = {} as Installation;
 
-const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas'> = {
+const info: Omit<ApiInfo, 'version' | 'examples' | 'schemas' | 'webhooks'> = {
   title: 'Postillion',
   description: [
     'Email, SMS, push and chat-app messages over one HTTP API.',

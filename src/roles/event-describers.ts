@@ -1,6 +1,7 @@
+import type { TObject } from 'typebox';
 import { createCampaignDescriber } from '../campaigns/campaigns.ts';
 import type { SendingChannel } from '../channels/channel.ts';
-import { createRecipientDescriber, type ReadHorizon } from '../messages/messages.ts';
+import { createRecipientDescriber, type ReadHorizon, toldRecipient } from '../messages/messages.ts';
 import type { DescribeEvents, EventDescribers } from '../webhooks/webhooks.ts';
 import { campaignChannels } from './channels.ts';
 
@@ -17,3 +18,11 @@ export function createEventDescribers(readHorizon: ReadHorizon): EventDescribers
     campaign: createCampaignDescriber(campaignChannels),
   };
 }
+
+/** What they tell. */
+export const eventSchemas = {
+  email: toldRecipient,
+  sms: toldRecipient,
+  push: toldRecipient,
+  chatapp: toldRecipient,
+} satisfies Record<SendingChannel, TObject>;

@@ -421,6 +421,7 @@ const isDescribed = (() => {
     tags: [],
     examples: {},
     schemas: describeConditions(),
+    webhooks: [],
   });
   const ajv = new Ajv2020({
     strictTypes: false,

@@ -19,7 +19,7 @@ afterAll(() => rm(directory, { recursive: true, force: true }));
 /** A program that uses both clients; lines that must not compile are marked. */
 const usage = `
 import type { components } from './openapi-typescript.ts';
-import type { Condition, EmailRecipient } from './hey-api/types.gen.ts';
+import type { Condition, EmailRecipient, WebhookEvent } from './hey-api/types.gen.ts';
 import { createSegment, getEmail, sendEmail } from './hey-api/sdk.gen.ts';
 
 export const condition: Condition = {
@@ -69,6 +69,15 @@ export function describe(given: Condition): string {
       return given satisfies never;
   }
 }
+
+export function hear(event: WebhookEvent): string | null | undefined {
+  // @ts-expect-error -- of a webhook nobody was written to
+  if (event.type === 'webhook.failing') return event.data.recipient?.bounce?.class;
+  return event.type === 'email.bounced' ? event.data.recipient?.bounce?.class : event.id;
+}
+export type Posted = components['schemas']['EmailWebhookEvent']['type'];
+// @ts-expect-error -- no type of an event
+export const posted: Posted = 'email.arrived';
 
 export async function use(): Promise<string> {
   const segment = await createSegment({ body: { name: 'Readers', conditions: condition } });

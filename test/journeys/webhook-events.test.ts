@@ -1,5 +1,9 @@
 /** What happens to messages, as programs read it from the log of their organization. */
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { parseTimestamp } from '../../src/platform/clock.ts';
+import { isUuid } from '../../src/platform/ids.ts';
+import { describeApi } from '../../src/roles/api-description.ts';
 import { dropOldEvents } from '../../src/webhooks/webhooks.ts';
 import {
   authorize,
@@ -102,6 +106,23 @@ describe('an organization that wants everything', () => {
     expect(new Set(told.map(([, type]) => type))).toEqual(
       new Set(['email.bounced', 'email.delivered', 'email.dropped']),
     );
+  });
+
+  test('reads what the description says, of whatever happened', async () => {
+    const { schemas } = describeApi().components;
+    const ajv = new Ajv2020({
+      strict: false,
+      formats: { uuid: isUuid, 'date-time': (text) => parseTimestamp(text) !== null },
+    });
+    const isDescribed = ajv.compile({ $ref: '#/components/schemas/WebhookEvent', components: { schemas } });
+    const { data } = await readPage({ limit: '200' });
+    expect(new Set(data.map(({ type }) => type)).size).toBeGreaterThanOrEqual(3);
+    for (const event of data)
+      expect([event, isDescribed(event), isDescribed.errors]).toEqual([event, true, null]);
+    const [first] = data;
+    expect(isDescribed({ ...first, data: { ...first!.data, recipient: {} } })).toBe(false);
+    // Of what was erased.
+    expect(isDescribed({ ...first, data: { object: 'email', id: first!.data.id } })).toBe(true);
   });
 
   test('reads from now on, past all that is there', async () => {

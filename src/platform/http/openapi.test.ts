@@ -67,6 +67,7 @@ const info: ApiInfo = {
     ],
   },
   schemas: {},
+  webhooks: [],
 };
 
 const document = describeRoutes(routes, info);

@@ -36,7 +36,12 @@ export type ApiInfo = {
    * Within them, what has a title becomes a named schema of its own.
    */
   schemas: Readonly<Record<string, Schema>>;
+  /** What the service itself asks of the programs of its users, in the order in which it is shown. */
+  webhooks: readonly DescribedWebhook[];
 };
+
+/** A request that tells of an event. `body` has a title: many events may have one. */
+export type DescribedWebhook = { type: string; tag: string; summary: string; body: Schema };
 
 /** A request as it was made, and what was answered. */
 export type Example = {
@@ -92,6 +97,16 @@ export type OpenApiOperation = {
   'x-errors'?: string[];
 };
 
+/** What is asked of a program: any answer with a status of success is one. */
+export type OpenApiWebhook = {
+  tags: string[];
+  summary: string;
+  security: [];
+  parameters: Reference[];
+  requestBody: { required: true; content: { 'application/json': OpenApiMedia } };
+  responses: Record<string, { description: string }>;
+};
+
 export type OpenApiDocument = {
   openapi: '3.1.1';
   info: {
@@ -104,6 +119,7 @@ export type OpenApiDocument = {
   security: Security[];
   tags: { name: string; description: string }[];
   paths: Record<string, Record<string, OpenApiOperation>>;
+  webhooks: Record<string, { post: OpenApiWebhook }>;
   components: {
     securitySchemes: Record<string, Schema>;
     headers: Record<string, OpenApiHeader>;
@@ -148,6 +164,7 @@ export function describeRoutes(routes: readonly Route[], info: ApiInfo): OpenApi
   const unnamed = [...used].filter((tag) => !info.tags.some(({ name }) => name === tag)).sort();
   const schemas = createNamedSchemas(info.schemas);
   const paths = describePaths(routes, info, schemas.place);
+  const webhooks = describeWebhooks(info.webhooks, schemas.place);
   return {
     openapi: '3.1.1',
     info: {
@@ -165,6 +182,7 @@ export function describeRoutes(routes: readonly Route[], info: ApiInfo): OpenApi
       ...unnamed.map((name) => ({ name, description: '' })),
     ],
     paths,
+    webhooks,
     components: {
       securitySchemes: {
         apiKey: {
@@ -182,7 +200,11 @@ export function describeRoutes(routes: readonly Route[], info: ApiInfo): OpenApi
         }),
       },
       headers: sharedHeaders,
-      parameters: sharedParameters(schemas.place),
+      parameters: {
+        ...sharedParameters(schemas.place),
+        ...(info.webhooks.length > 0 &&
+          Object.fromEntries(webhookParameters.map((parameter) => [parameter.name, parameter]))),
+      },
       schemas: { Error: errorSchema(listErrors(routes)), ...schemas.list() },
       responses: describeErrors(routes, Object.values(info.examples).flat()),
     },
@@ -214,7 +236,7 @@ function sortErrors(errors: Iterable<ErrorDefinition>): ErrorDefinition[] {
 }
 
 /** Gives the schema as other tools read it, with references to the named ones in it. */
-type PlaceSchema = (schema: TSchema) => Schema;
+type PlaceSchema = (schema: TSchema | Schema) => Schema;
 
 /** Where a description is made: `shown` are the schemas of which an answer has been shown already. */
 type Place = { placeSchema: PlaceSchema; shown: Set<string> };
@@ -233,6 +255,58 @@ function describePaths(
   }
   return paths;
 }
+
+function describeWebhooks(
+  webhooks: readonly DescribedWebhook[],
+  placeSchema: PlaceSchema,
+): OpenApiDocument['webhooks'] {
+  return Object.fromEntries(
+    webhooks.map(({ type, tag, summary, body }) => [
+      type,
+      {
+        post: {
+          tags: [tag],
+          summary,
+          security: [],
+          parameters: webhookParameters.map(({ name }) => parameterReference(name)),
+          requestBody: { required: true, content: { 'application/json': { schema: placeSchema(body) } } },
+          responses: {
+            '2XX': { description: 'It was taken, within 15 seconds.' },
+            410: { description: 'The webhook is disabled.' },
+            default: { description: 'It is tried again.' },
+          },
+        },
+      },
+    ]),
+  );
+}
+
+/** Of Standard Webhooks 1.0. */
+const webhookParameters: readonly OpenApiParameter[] = [
+  {
+    name: 'webhook-id',
+    in: 'header',
+    required: true,
+    description: 'The `id` of the event, the same at every attempt: whoever has had it may leave it out.',
+    schema: { type: 'string', format: 'uuid' },
+  },
+  {
+    name: 'webhook-timestamp',
+    in: 'header',
+    required: true,
+    description:
+      'Of the attempt, in seconds since 1970. Refuse what is more than five minutes away from your clock.',
+    schema: { type: 'string', pattern: '^[0-9]+$' },
+  },
+  {
+    name: 'webhook-signature',
+    in: 'header',
+    required: true,
+    description:
+      'One or more, with blanks in between: `v1,` and the base64 of HMAC-SHA256 over `webhook-id`, a dot, `webhook-timestamp`, a dot and the body, with the octets of the secret. One that is right is enough.',
+    schema: { type: 'string' },
+  },
+];
 
 function pathOf(route: Route): string {
   return `/v1${route.path.replaceAll(/:(\w+)/g, '{$1}')}`;
@@ -597,7 +671,7 @@ function createNamedSchemas(definitions: Readonly<Record<string, Schema>>) {
 
   return {
     // Plain JSON: what TypeBox keeps beside the schema is dropped.
-    place: (schema: TSchema): Schema => place(JSON.parse(JSON.stringify(schema)) as Schema),
+    place: (schema: TSchema | Schema): Schema => place(JSON.parse(JSON.stringify(schema)) as Schema),
     list: () => Object.fromEntries([...named].map(([title, { schema }]) => [title, schema])),
   };
 }

@@ -3,7 +3,7 @@
  * copied as a command, and run against a program.
  */
 
-const pollMs = 1_000;
+const pollMs = 2_000;
 
 const byId = (id) => document.getElementById(id);
 
