@@ -49,7 +49,8 @@ create table webhook_outbox (
   subject_ids uuid[] not null check (cardinality(subject_ids) > 0),
   -- Of recipients.
   ordinals integer[] check (cardinality(subject_ids) in (1, cardinality(ordinals))),
-  -- What is to be told besides what is read of the subjects: an item for each event, or null if there is nothing.
+  -- What is to be told besides what is read of the subjects: an item for each event, one if it is the same for all, or null
+  -- if there is nothing.
   facts json,
   primary key (organization_id, number)
 ) with (

@@ -51,25 +51,33 @@ export async function lockEnd(connection: Connection, organizationId: string): P
   return { position: row.last_position, id: row.last_id };
 }
 
-/** Takes so many rows, the oldest, in the order in which they were stored. */
+/** Takes so many rows, the oldest, in the order in which they were stored: those before which there are fewer events. */
 export async function takeUnnumbered(
   connection: Connection,
   organizationId: string,
-  rowsMax: number,
+  { rowsMax, eventsMax }: { rowsMax: number; eventsMax: number },
 ): Promise<OutboxRow[]> {
   const rows = await connection.rows(
     statement<OutboxRow>(
       'webhook_outbox_take',
-      `with taken as (
+      `with oldest as (
+         select number, coalesce(cardinality(ordinals), cardinality(subject_ids)) as events
+         from webhook_outbox
+         where organization_id = $1
+         order by number
+         limit $2
+       ), taken as (
          delete from webhook_outbox o
          where o.organization_id = $1 and o.number in (
-           select number from webhook_outbox where organization_id = $1 order by number limit $2
+           select number
+           from (select number, sum(events) over (order by number) - events as events_before from oldest) counted
+           where events_before < $3
          )
          returning o.number, o.type, o.happened_at, o.of_campaign, o.subject_ids, o.ordinals, o.facts
        )
        select * from taken order by number`,
     ),
-    [organizationId, rowsMax],
+    [organizationId, rowsMax, eventsMax],
   );
   return rows;
 }

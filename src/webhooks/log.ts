@@ -120,7 +120,7 @@ export function eventsOf(row: store.EventRow): LoggedEvent[] {
     at,
     subjectId: subjectIds[Math.min(place, subjectIds.length - 1)] ?? '',
     ordinal: ordinals?.[place] ?? null,
-    facts: facts?.[place] ?? null,
+    facts: facts?.[Math.min(place, facts.length - 1)] ?? null,
   }));
 }
 

@@ -17,11 +17,14 @@ export type NumberingTools = ChoreTools & {
   onNumbered: (organizationId: string) => void;
   /** Smaller in tests. */
   rowsMax?: number;
+  eventsMax?: number;
   atOnceMax?: number;
 };
 
 /** Rows of the outbox in one transaction. More would let the others wait longer for their turns. */
 const defaultRowsMax = 500;
+/** The same of what these rows tell, since one may have thousands of events: a row that has more goes alone. */
+const defaultEventsMax = 20_000;
 const organizationsMax = 100;
 /** Organizations that are numbered at once: their time is spent on waiting for commits. */
 const defaultAtOnceMax = 4;
@@ -46,12 +49,12 @@ export function startNumbering(tools: NumberingTools): RunningChore {
 
 /** Numbers some of what waits, and returns whether there was anything. */
 async function numberEvents(
-  { database, clock, rowsMax = defaultRowsMax }: NumberingTools,
+  { database, clock, rowsMax = defaultRowsMax, eventsMax = defaultEventsMax }: NumberingTools,
   organizationId: string,
 ): Promise<boolean> {
   return database.asOrganizations([organizationId], async (transaction) => {
     const end = await store.lockEnd(transaction, organizationId);
-    const taken = await store.takeUnnumbered(transaction, organizationId, rowsMax);
+    const taken = await store.takeUnnumbered(transaction, organizationId, { rowsMax, eventsMax });
     if (taken.length === 0) return false;
     await store.appendEvents(transaction, organizationId, append(clock, end, taken));
     return true;
@@ -92,14 +95,15 @@ function piecesOf(row: OutboxRow): LoggedRow[] {
   return Array.from({ length: pieces }, (_, piece) => {
     const cut = <Item>(items: readonly Item[]) =>
       items.slice(piece * eventsOfRowMax, (piece + 1) * eventsOfRowMax);
+    // One that all share stands in each piece.
+    const share = <Item>(items: readonly Item[]) => (items.length === 1 ? items : cut(items));
     return {
       type,
       happened_at,
       of_campaign,
-      // One that all share stands in each piece.
-      subject_ids: row.subject_ids.length === 1 ? row.subject_ids : cut(row.subject_ids),
+      subject_ids: share(row.subject_ids),
       ordinals: row.ordinals && cut(row.ordinals),
-      facts: row.facts && cut(row.facts),
+      facts: row.facts && share(row.facts),
     };
   });
 }

@@ -94,3 +94,48 @@ export async function logEvents(connection: Connection, events: readonly Happene
   const { statement, values } = insertEvents.bind(events);
   await connection.rows(statement, values);
 }
+
+/** What has happened to many things of an organization at once: an event for each of them, all in one row. */
+export type HappenedTogether = {
+  organizationId: string;
+  type: EventType;
+  at: Date;
+  subjectIds: readonly string[];
+  /** As those of `HappenedEvent`: an item for each of them, or one if it is the same for all. */
+  facts: readonly (object | null)[] | null;
+};
+
+/** An import has thousands of ids, and most organizations want to hear of none: they are sent as one text. */
+const insertTogether = defineStatement<readonly HappenedTogether[]>(
+  'webhook_outbox_insert_together',
+  ({ rows }) => {
+    const happened = rows((given) => given, {
+      organization_id: ['uuid', ({ organizationId }) => organizationId],
+      type: ['text', ({ type }) => type],
+      happened_at: ['timestamptz', ({ at }) => at],
+      subject_ids: ['text', ({ subjectIds }) => `{${subjectIds.join(',')}}`],
+      facts: ['json', ({ facts }) => facts && JSON.stringify(facts)],
+    });
+    return `with logged as (
+       ${insertIntoOutbox(
+         `select organization_id, type, happened_at, false, subject_ids::uuid[], null, facts
+       from ${happened('given', { numbered: 'place' })}
+       where ${isEventWanted('given.organization_id', 'given.type', 'false')}
+       order by place`,
+       )}
+       returning true as is_logged
+     )
+     ${wakeNumbering('logged')}`;
+  },
+);
+
+/** As `logEvents`, of what concerns no message. What happened to nothing is left out. */
+export async function logTogether(
+  connection: Connection,
+  happened: readonly HappenedTogether[],
+): Promise<void> {
+  const events = happened.filter(({ subjectIds }) => subjectIds.length > 0);
+  if (events.length === 0) return;
+  const { statement, values } = insertTogether.bind(events);
+  await connection.rows(statement, values);
+}

@@ -4,10 +4,12 @@ export { type EventType, eventTypes } from './event-types.ts';
 export type { DescribeEvents, EventDescribers, LoggedEvent } from './log.ts';
 export {
   type HappenedEvent,
+  type HappenedTogether,
   insertIntoOutbox,
   isEventWanted,
   isProgressWanted,
   logEvents,
+  logTogether,
   wakeNumbering,
 } from './outbox-store.ts';
 export { createWebhookSender } from './attempt.ts';
