@@ -10,6 +10,8 @@ create table segments (
   -- Raised with every change of the conditions: what was computed for others does not count.
   revision integer not null default 1,
   status text not null check (status in ('computing', 'ready', 'failed')),
+  -- Whether it was ever computed for these conditions: who enters and leaves from then on is told to programs.
+  is_filled boolean not null default false,
   computed_at timestamptz,
   -- When everything is to be looked at (again): at once for one that was never computed, later for one whose
   -- conditions speak of time or of messages; null for all others, and for one that waits for another to be ready.

@@ -36,7 +36,7 @@ export {
   type OptOutTools,
 } from './consents.ts';
 export { contactPreparations } from './contact-body.ts';
-export { listContactsByIds } from './contacts.ts';
+export { listContactsByIds, type ShowTools } from './contacts.ts';
 export { type DateBounds, dateBounds, parseDateValue } from './date-value.ts';
 export {
   type AddressErasure,
@@ -94,11 +94,13 @@ export {
   listMemberLists,
   markMessageReader,
   replaceHolds,
+  type SegmentFacts,
   setReadiness,
   syncMembers,
   updateSet,
 } from './set-store.ts';
 export { deleteSetWithin } from './sets.ts';
+export { createContactDescriber, describeSuppressionEvents, tellContacts } from './told-events.ts';
 export { addressedChannels, normaliseAddress, nounOfAddress } from './suppressed-address.ts';
 export { suppressionPreparations } from './suppression-body.ts';
 export { describeSuppressions } from './suppression-schema.ts';

@@ -7,7 +7,8 @@ import type { Secrets } from '../platform/secrets.ts';
 import { addressColumns, type AddressedChannel } from './contact-fields.ts';
 import * as store from './contact-store.ts';
 import type { ContactValues } from './contact-values.ts';
-import type { SuppressionScope, SuppressionSource } from './schema.ts';
+import { type ConsentChange, logContacts } from './logged-events.ts';
+import type { ConsentState, SuppressionScope, SuppressionSource } from './schema.ts';
 import { deleteMembers } from './set-store.ts';
 import {
   addSuppressions,
@@ -43,9 +44,9 @@ import {
  */
 
 /** A person's own word on what is sent to them, wherever it was said. */
-export type Consent = 'subscribed' | 'unsubscribed';
+export type Consent = ConsentState;
 
-export type ConsentTools = { transaction: Transaction; newId: NewId };
+export type ConsentTools = { transaction: Transaction; clock: Clock; newId: NewId };
 
 /** What it takes to write down what somebody has said. */
 export type OptOutTools = { clock: Clock; secrets: Secrets; newId: NewId };
@@ -281,12 +282,15 @@ async function unsubscribeHolders(
     unsubscribed.includes(channel) ? [] : [id],
   );
   if (contactIds.length === 0) return false;
-  await store.unsubscribeContacts(transaction, channel, {
-    organizationId,
-    contactIds,
-    at: now(tools.clock),
-  });
+  const at = now(tools.clock);
+  await store.unsubscribeContacts(transaction, channel, { organizationId, contactIds, at });
   await store.insertContactChange(transaction, { organizationId, id: tools.newId(), contactIds });
+  const consent: ConsentChange = { [channel]: 'unsubscribed' };
+  await logContacts(transaction, {
+    organizationId,
+    at,
+    consents: contactIds.map((id) => ({ id, consent })),
+  });
   return true;
 }
 
@@ -350,6 +354,7 @@ export async function optIn(
       : await changeConsent(transaction, tools, address.organizationId, holder, {
           channel,
           consent: 'subscribed',
+          hadOptedOut,
         });
   return { contact, hadOptedOut };
 }
@@ -394,15 +399,36 @@ async function changeConsent(
   tools: Pick<OptOutTools, 'clock' | 'newId'>,
   organizationId: string,
   row: store.ContactRow,
-  { channel, consent }: { channel: Channel; consent: Consent },
+  {
+    channel,
+    consent,
+    hadOptedOut = false,
+  }: {
+    channel: Channel;
+    consent: Consent;
+    /** Whether an opt-out of the address was lifted, by which the contact was shown as unsubscribed, whatever it has. */
+    hadOptedOut?: boolean;
+  },
 ): Promise<'changed' | 'unchanged'> {
   const others = row.unsubscribed_channels.filter((other) => other !== channel);
   const unsubscribedChannels = consent === 'unsubscribed' ? [...others, channel] : others;
-  if (unsubscribedChannels.length === row.unsubscribed_channels.length) return 'unchanged';
+  const isSame = unsubscribedChannels.length === row.unsubscribed_channels.length;
+  if (isSame && !hadOptedOut) return 'unchanged';
   const contact = { organizationId, id: row.id };
+  const at = now(tools.clock);
+  const logging = logContacts(transaction, {
+    organizationId,
+    at,
+    consents: [{ id: row.id, consent: { [channel]: consent } }],
+  });
+  if (isSame) {
+    await logging;
+    return 'unchanged';
+  }
   await Promise.all([
-    store.updateConsents(transaction, { ...contact, unsubscribedChannels, at: now(tools.clock) }),
+    store.updateConsents(transaction, { ...contact, unsubscribedChannels, at }),
     noteChange({ transaction, newId: tools.newId }, contact),
+    logging,
   ]);
   return 'changed';
 }
@@ -444,11 +470,19 @@ export async function leaveList(
     contactIds: [contact.id],
   });
   if (changed.length === 0) return false;
-  await noteChange(tools, contact);
+  const { transaction, clock } = tools;
+  const { organizationId, id } = contact;
+  await Promise.all([
+    noteChange(tools, contact),
+    logContacts(transaction, { organizationId, at: now(clock), updated: [id] }),
+  ]);
   return true;
 }
 
-async function noteChange({ transaction, newId }: ConsentTools, contact: store.ContactKey): Promise<void> {
+async function noteChange(
+  { transaction, newId }: Omit<ConsentTools, 'clock'>,
+  contact: store.ContactKey,
+): Promise<void> {
   const { organizationId, id } = contact;
   await store.insertContactChange(transaction, { organizationId, id: newId(), contactIds: [id] });
 }

@@ -122,6 +122,22 @@ function mergeConsent(present: readonly Channel[], given: NonNullable<ContactInp
   return [...unsubscribed].sort();
 }
 
+/** Whether all is the same but the consents. */
+export function areSameFields(first: ContactValues, second: ContactValues): boolean {
+  return (
+    contactFieldNames.every((field) => first[field] === second[field]) &&
+    areSameProperties(first.properties, second.properties)
+  );
+}
+
+function areSameProperties(first: ContactValues['properties'], second: ContactValues['properties']): boolean {
+  const numbers = Object.keys(first);
+  return (
+    numbers.length === Object.keys(second).length &&
+    numbers.every((number) => first[number] === second[number])
+  );
+}
+
 /** The columns of text besides the keys of addresses, and what is written into each. */
 export const textColumns: readonly { column: string; textOf: (values: ContactValues) => string | null }[] = [
   ...contactFieldNames.map((field) => ({ column: field, textOf: (values: ContactValues) => values[field] })),

@@ -21,7 +21,8 @@ import {
   shareIdentifiers,
   showConsents,
 } from './consents.ts';
-import { type ContactValues, emptyContact, mergeContact } from './contact-values.ts';
+import { areSameFields, type ContactValues, emptyContact, mergeContact } from './contact-values.ts';
+import { listConsentChange, logContacts } from './logged-events.ts';
 import { loadProperties } from './property-store.ts';
 import { resolveContact } from './reference.ts';
 import type { ContactBody, ContactInput, ContactRecord } from './schema.ts';
@@ -38,7 +39,8 @@ import {
 
 export type ContactTools = { database: Database; clock: Clock; newId: NewId; secrets: Secrets };
 
-type ShowTools = Omit<ContactTools, 'newId'>;
+/** What it takes to show contacts with what they have said. */
+export type ShowTools = Pick<ContactTools, 'clock' | 'secrets'>;
 
 /**
  * Told, in the transaction that says so, that a contact may be written to on these channels, be it for the first time or
@@ -85,6 +87,7 @@ export async function createContact(
         store.insertContact(transaction, { organizationId, id, values, at }),
         sets.insertMemberships(transaction, { organizationId, contactId: id, setIds }),
         store.insertContactChange(transaction, { organizationId, id: tools.newId(), contactIds: [id] }),
+        logContacts(transaction, { organizationId, at, created: [id] }),
       ]);
       const contact = showContact(row, { listIds: sorted(listIds), tagIds: sorted(tagIds) }, properties);
       return { kind: 'created' as const, contact };
@@ -142,7 +145,7 @@ export async function updateContact(
       if (merged.kind === 'invalid') return merged;
       const at = now(tools.clock);
       const subscribed = listSubscribed(input.consent ?? {});
-      await grantConsents(
+      const { unsubscribedBefore } = await grantConsents(
         transaction,
         tools,
         { organizationId, present, values: merged.values },
@@ -157,6 +160,12 @@ export async function updateContact(
         store.updateContact(transaction, { organizationId, id, values, at }),
         loadSetsOf(transaction, organizationId, [id]),
         store.insertContactChange(transaction, { organizationId, id: tools.newId(), contactIds: [id] }),
+        logContacts(transaction, {
+          organizationId,
+          at,
+          updated: areSameFields(present, values) ? [] : [id],
+          consents: listConsentChange(id, unsubscribedBefore, values.unsubscribed_channels),
+        }),
       ]);
       if (row === null) return { kind: 'not_found' as const };
       if (subscribed.length > 0) await tools.onSubscribed(transaction, contact, subscribed);
@@ -166,22 +175,30 @@ export async function updateContact(
   );
 }
 
-/** Lifts what the contact is opted out of on these channels, and notes who has said so. */
+/**
+ * Lifts what the contact is opted out of on these channels, and notes who has said so. Returns what it was unsubscribed
+ * from, as it was shown: by an opt-out too that only its address knew of.
+ */
 async function grantConsents(
   transaction: Transaction,
   tools: SuppressionTools,
   contact: { organizationId: string; present: store.ContactRow; values: ContactValues },
   subscribed: readonly Channel[],
   grant: ConsentGrant,
-): Promise<void> {
+): Promise<{ unsubscribedBefore: readonly Channel[] }> {
   const { organizationId, present, values } = contact;
   const granted: AddressOnChannel[] = [];
-  for (const address of listAddresses(organizationId, values, subscribed)) {
-    const { channel } = address;
-    const hadOptedOut = await takeBackOptOut(transaction, tools, channel, address);
-    if (hadOptedOut || present.unsubscribed_channels.includes(channel)) granted.push(address);
+  const unsubscribedBefore = new Set(present.unsubscribed_channels);
+  const ownAddresses = listAddresses(organizationId, present, subscribed);
+  for (const given of listAddresses(organizationId, values, subscribed)) {
+    const { channel, address } = given;
+    const hadOptedOut = await takeBackOptOut(transaction, tools, channel, given);
+    if (hadOptedOut || present.unsubscribed_channels.includes(channel)) granted.push(given);
+    const isOwn = ownAddresses.some((own) => own.channel === channel && own.address === address);
+    if (hadOptedOut && isOwn) unsubscribedBefore.add(channel);
   }
   await noteGrants(transaction, tools, granted, grant);
+  return { unsubscribedBefore: [...unsubscribedBefore] };
 }
 
 /** Whoever is said to want messages is not left out any more because an earlier one did not reach them. */
@@ -228,7 +245,7 @@ async function orTaken<Result>(
 }
 
 export async function readContact(
-  tools: ShowTools,
+  tools: ShowTools & Pick<ContactTools, 'database'>,
   contact: store.ContactKey,
 ): Promise<ContactRecord | null> {
   return tools.database.asOrganizations([contact.organizationId], async (transaction) => {
@@ -247,7 +264,7 @@ export type SetFilter = { listId?: string; tagId?: string; segmentId?: string };
 
 /** An unknown set has no contacts. The contacts of a segment that is being computed are not known yet. */
 export async function listContacts(
-  tools: ShowTools,
+  tools: ShowTools & Pick<ContactTools, 'database'>,
   wanted: {
     organizationId: string;
     filter: Omit<listing.ContactFilter, 'setIds'>;
@@ -292,7 +309,7 @@ function shouldNotBeShown(): never {
 /** Newest first, with what holds of their consents; ids that do not exist are left out. */
 export async function listContactsByIds(
   connection: Connection,
-  tools: Pick<ShowTools, 'clock' | 'secrets'>,
+  tools: ShowTools,
   organizationId: string,
   ids: readonly string[],
 ): Promise<ContactRecord[]> {
@@ -342,6 +359,7 @@ export async function deleteContacts(
       ),
       store.insertErasures(transaction, organizationId, addresses, at),
       store.insertContactChange(transaction, { organizationId, id: tools.newId(), contactIds }),
+      logContacts(transaction, { organizationId, at, deleted: contactIds }),
     ]);
     return new Set(contactIds);
   });

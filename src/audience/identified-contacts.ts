@@ -4,6 +4,7 @@ import type { Transaction } from '../platform/postgres/database.ts';
 import { lockIdentifiers, type OptOutTools, settleConsents, shareIdentifiers } from './consents.ts';
 import { contactFields, type ContactIdentifier, contactIdentifiers } from './contact-fields.ts';
 import * as store from './contact-store.ts';
+import { listConsentChange, logContacts } from './logged-events.ts';
 import { type ContactReference, readReference, type ResolvedContact, resolveContacts } from './reference.ts';
 
 /**
@@ -168,9 +169,22 @@ async function writePersons(
   });
   const filled = contacts.filter((contact) => !isNew(contact));
   if (filled.length > 0) await store.fillContacts(transaction, { organizationId, contacts: filled, at });
-  const changedIds = [...created, ...filled.map(({ id }) => id)];
-  if (changedIds.length > 0)
-    await store.insertContactChange(transaction, { organizationId, id: newId(), contactIds: changedIds });
+  const filledNow = filled.map(({ id }) => id);
+  const changedIds = [...created, ...filledNow];
+  if (changedIds.length > 0) {
+    await Promise.all([
+      store.insertContactChange(transaction, { organizationId, id: newId(), contactIds: changedIds }),
+      logContacts(transaction, {
+        organizationId,
+        at,
+        created: [...created],
+        updated: filledNow,
+        consents: filled.flatMap(({ id, unsubscribedChannels }) =>
+          listConsentChange(id, present.get(id)?.unsubscribed_channels ?? [], unsubscribedChannels),
+        ),
+      }),
+    ]);
+  }
   return {
     ids: await listIds(transaction, organizationId, { identified, persons, created }),
     hasChanged: changedIds.length > 0,

@@ -3,6 +3,7 @@ import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts'
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
 import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
 import { organizationsDue } from '../platform/queue/turns.ts';
+import { eventsOfRowMax, insertIntoOutbox, isEventWanted, wakeNumbering } from '../webhooks/webhooks.ts';
 import type { SetKind, SetPatch } from './schema.ts';
 
 export type SetRow = {
@@ -557,17 +558,20 @@ export async function findHeldSets(
 }
 
 /**
- * Makes the contacts for which a predicate over `contact`, and over what it joins to it, is true the members of a set, and
- * writes only differences. What is joined has one row for each contact at most. The predicate's values begin with the organization, the set, and, if `isPartial`, the ids of the contacts to which the
- * update is limited. No other transaction may write the members of the set in the meantime.
+ * Makes the contacts for which a predicate over `contact`, and over what it joins to it, is true the members of a segment,
+ * and writes only differences. What is joined has one row for each contact at most. The predicate's values begin with the
+ * organization, the segment, and, if `isPartial`, the ids of the contacts to which the update is limited. No other
+ * transaction may write the members of the segment in the meantime. `toldAt`: when programs that want to hear of it are
+ * told that they entered and left; null if nobody is told.
  */
 export async function syncMembers(
   transaction: Connection,
   predicate: { text: Predicate; joins: string; values: readonly unknown[] },
-  { isPartial }: { isPartial: boolean },
+  { isPartial, toldAt }: { isPartial: boolean; toldAt: Date | null },
 ): Promise<{ joined: number; left: number }> {
   const among = (column: string) =>
     toPredicate(isPartial ? `${column} = any ($3::uuid[])` : '$3::uuid[] is null');
+  const at = `$${predicate.values.length + 1}::timestamptz`;
   const [row] = await transaction.rows(
     unpreparedStatement<{ joined: number; left: number }>(
       `with matching as materialized (
@@ -584,16 +588,43 @@ export async function syncMembers(
            where m.organization_id = $1 and m.set_id = $2 and m.contact_id = matching.id
          )
          on conflict do nothing
-         returning 1
+         returning contact_id
        ), gone as (
          delete from memberships m
          where m.organization_id = $1 and m.set_id = $2 and ${among('m.contact_id')}
            and not exists (select from matching where matching.id = m.contact_id)
-         returning 1
+         returning m.contact_id
+       ), logged as (
+         ${insertIntoOutbox(
+           `select $1, moved.type, ${at}, false, moved.contact_ids, null,
+             json_build_array(json_build_object('segment_id', $2::uuid))
+           from (${selectMoved('joined', 'segment.entered', at)} union all ${selectMoved('gone', 'segment.left', at)}) moved`,
+         )}
+         returning true as is_logged
+       ), woken as (
+         ${wakeNumbering('logged')}
        )
-       select (select count(*) from joined) as joined, (select count(*) from gone) as left`,
+       select (select count(*) from joined) as joined, (select count(*) from gone) as left, (select count(*) from woken)`,
     ),
-    predicate.values,
+    [...predicate.values, toldAt],
   );
   return row ?? { joined: 0, left: 0 };
+}
+
+/** What is told of a contact that entered or left a segment besides the contact. */
+export type SegmentFacts = { segment_id: string };
+
+/** SQL: the contacts of a CTE in pieces of so many as a row of the log has. Nothing is read if nobody is told. */
+function selectMoved(
+  moved: 'joined' | 'gone',
+  type: 'segment.entered' | 'segment.left',
+  toldAt: string,
+): string {
+  return `select '${type}' as type, array_agg(contact_id order by contact_id) as contact_ids
+     from (
+       select contact_id, (row_number() over (order by contact_id) - 1) / ${eventsOfRowMax} as piece
+       from ${moved}
+       where ${toldAt} is not null and ${isEventWanted('$1', `'${type}'`, 'false')}
+     ) placed
+     group by piece`;
 }

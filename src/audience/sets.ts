@@ -2,6 +2,7 @@ import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import { type Database, type Transaction, violatedIndex } from '../platform/postgres/database.ts';
 import { insertContactChange } from './contact-store.ts';
+import { logContacts } from './logged-events.ts';
 import type { SetKind, SetPatch } from './schema.ts';
 import * as store from './set-store.ts';
 
@@ -79,7 +80,10 @@ export async function changeMembers(
     if (done === null) return 'not_found';
     const { found, changed } = done;
     if (changed.length > 0) {
-      await insertContactChange(transaction, { organizationId, id: tools.newId(), contactIds: changed });
+      await Promise.all([
+        insertContactChange(transaction, { organizationId, id: tools.newId(), contactIds: changed }),
+        logContacts(transaction, { organizationId, at: now(tools.clock), updated: changed }),
+      ]);
     }
     const there = new Set(found);
     return {

@@ -12,6 +12,7 @@ import {
   type AddressOnChannel,
   hashAddress,
   listSuppressions,
+  logDeleted,
   type SuppressionQuery,
   type SuppressionToWrite,
   writeSuppressions,
@@ -137,7 +138,10 @@ export async function deleteByRequest(
     const found = await store.lockSuppressions(transaction, { organizationId, ids, at: now(tools.clock) });
     const refusals = new Map(found.map((one) => [one.id, refuseDeletion(one, isComplaintMeant)]));
     const deletable = found.flatMap(({ id }) => (refusals.get(id) === null ? [id] : []));
-    if (deletable.length > 0) await store.deleteSuppressionsByIds(transaction, organizationId, deletable);
+    if (deletable.length > 0) {
+      const deleted = await store.deleteSuppressionsByIds(transaction, organizationId, deletable);
+      await logDeleted(transaction, tools, deleted);
+    }
     return ids.map((id) => {
       const refusal = refusals.get(id.toLowerCase());
       return refusal === undefined ? resourceNotFound() : (refusal ?? 'deleted');

@@ -13,6 +13,7 @@ import { readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route, there } from '../platform/http/route.ts';
 import { deletedOf, idParameter, listOf } from '../platform/http/shapes.ts';
 import { type ReadSuppression, readSuppressionBodies } from './suppression-body.ts';
+import { showSuppression } from './suppression-record.ts';
 import {
   checkAddresses,
   deleteByRequest,
@@ -32,13 +33,11 @@ import {
   deletionQuery,
   listQuery,
   suppressionBody,
-  type SuppressionRecord,
   suppressionRecord,
   suppressionsBody,
   type SuppressionsDeletion,
   suppressionsDeletion,
 } from './suppression-schema.ts';
-import type { StoredSuppression } from './suppression-store.ts';
 
 export function suppressionRoutes(tools: SuppressionRequestTools): Route[] {
   const tag = 'Suppressions';
@@ -218,21 +217,6 @@ export function suppressionRoutes(tools: SuppressionRequestTools): Route[] {
       },
     }),
   ];
-}
-
-function showSuppression(suppression: StoredSuppression): SuppressionRecord {
-  const { id, channel, address, reason, scope, note, source, createdAt, expiresAt } = suppression;
-  return {
-    id,
-    channel,
-    address,
-    reason,
-    scope,
-    note,
-    source,
-    created_at: createdAt.toISOString(),
-    expires_at: expiresAt?.toISOString() ?? null,
-  };
 }
 
 function showBulk(read: readonly ReadSuppression[], placed: readonly PlacedSuppression[]): BulkRecord {

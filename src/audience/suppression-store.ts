@@ -1,7 +1,9 @@
 import { type Channel, channels } from '../channels/channel.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { deleteOldRows } from '../platform/postgres/old-rows.ts';
 import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
+import { insertIntoOutbox, isEventWanted, wakeNumbering } from '../webhooks/webhooks.ts';
 import type { Suppression, SuppressionReason, SuppressionScope, SuppressionSource } from './schema.ts';
 
 /**
@@ -348,6 +350,22 @@ export async function findSuppressionById(
   return row === undefined ? null : toSuppression(row);
 }
 
+/** Those of these ids that are there, be it that they hold no more. */
+export async function findSuppressionsByIds(
+  connection: Connection,
+  { organizationId, ids }: { organizationId: string; ids: readonly string[] },
+): Promise<StoredSuppression[]> {
+  const rows = await connection.rows(
+    unpreparedStatement<SuppressionColumns>(
+      `select ${columns}
+       from suppressions s
+       where s.organization_id = $1 and s.id = any ($2::uuid[])`,
+    ),
+    [organizationId, ids],
+  );
+  return rows.map(toSuppression);
+}
+
 /** `apiKeyId` is null where no request said so. */
 export type ConsentGrant = { apiKeyId: string | null; grantedAt: Date };
 
@@ -466,14 +484,33 @@ const deleteExpired = unpreparedStatement(
      where expires_at <= $1
      limit $2
      for update skip locked
+   ), ended as (
+     delete from suppressions s
+     using expired
+     where s.organization_id = expired.organization_id and s.id = expired.id
+     returning s.organization_id, s.id, s.channel, s.reason, s.scope, s.expires_at
+   ), logged as (
+     ${insertIntoOutbox(
+       `select ended.organization_id, 'suppression.deleted', ended.expires_at, false, array_agg(ended.id order by ended.id),
+         null, json_agg(json_build_object('channel', ended.channel, 'reason', ended.reason, 'scope', ended.scope) order by ended.id)
+       from ended
+       where ${isEventWanted('ended.organization_id', "'suppression.deleted'", 'false')}
+         and ${isNotDeleted('ended.organization_id')}
+       group by ended.organization_id, ended.expires_at`,
+     )}
+     returning true as is_logged
+   ), woken as (
+     ${wakeNumbering('logged')}
    )
-   delete from suppressions s
-   using expired
-   where s.organization_id = expired.organization_id and s.id = expired.id
-   returning ${columns}`,
+   select
+   from ended
+   left join woken on true`,
 );
 
-/** By suppressions_expired. Competes with requests that renew or delete one, and skips those. */
+/**
+ * By suppressions_expired. Competes with requests that renew or delete one, and skips those. It is of all organizations, so
+ * that it tells of them by itself what else `logSuppressions` does: that each ended when it said that it would.
+ */
 export async function deleteExpiredSuppressions(
   connection: Connection,
   at: Date,

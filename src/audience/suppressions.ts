@@ -5,6 +5,7 @@ import type { Connection } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import { parseAddress } from '../channels/email/email.ts';
 import type { Page } from '../platform/http/pagination.ts';
+import { logSuppressions } from './logged-events.ts';
 import { listSuppressions as listStored, type SuppressionFilter } from './suppression-listing-store.ts';
 import type { SuppressionReason, SuppressionScope, SuppressionSource } from './schema.ts';
 import * as store from './suppression-store.ts';
@@ -84,9 +85,22 @@ export async function writeSuppressions(
   }));
   const ids = new Set(rows.map(({ id }) => id));
   const manual = rows.filter(({ reason }) => reason === 'manual');
-  if (manual.length > 0) await store.deleteExpiredOf(connection, manual, createdAt);
-  const written = await store.insertSuppressions(connection, rows, createdAt);
-  return written.map((suppression) => ({ suppression, isNew: ids.has(suppression.id) }));
+  if (manual.length > 0) {
+    const ended = await store.deleteExpiredOf(connection, manual, createdAt);
+    await logSuppressions(
+      connection,
+      'suppression.deleted',
+      ended,
+      ({ expiresAt }) => expiresAt ?? createdAt,
+    );
+  }
+  const written = (await store.insertSuppressions(connection, rows, createdAt)).map((suppression) => ({
+    suppression,
+    isNew: ids.has(suppression.id),
+  }));
+  const made = written.flatMap(({ suppression, isNew }) => (isNew ? [suppression] : []));
+  await logSuppressions(connection, 'suppression.created', made, () => createdAt);
+  return written;
 }
 
 /** Those of the addresses, as indexes, that are suppressed, and how. */
@@ -107,7 +121,11 @@ export async function liftUnreachable(
   addresses: readonly SuppressedAddress[],
 ): Promise<void> {
   if (addresses.length === 0) return;
-  await store.deleteUnreachable(connection, channel, hashAll(tools, addresses));
+  await logDeleted(
+    connection,
+    tools,
+    await store.deleteUnreachable(connection, channel, hashAll(tools, addresses)),
+  );
 }
 
 function hashAll({ secrets }: SuppressionTools, addresses: readonly SuppressedAddress[]) {
@@ -121,7 +139,19 @@ export async function removeSuppressions(
   channel: Channel,
   address: SuppressedAddress,
 ): Promise<boolean> {
-  return (await store.deleteSuppressions(connection, keyOf(tools, channel, address))).length > 0;
+  const deleted = await store.deleteSuppressions(connection, keyOf(tools, channel, address));
+  await logDeleted(connection, tools, deleted);
+  return deleted.length > 0;
+}
+
+/** To be called in the transaction that deletes them. */
+export async function logDeleted(
+  connection: Connection,
+  { clock }: Pick<SuppressionTools, 'clock'>,
+  deleted: readonly store.StoredSuppression[],
+): Promise<void> {
+  const at = now(clock);
+  await logSuppressions(connection, 'suppression.deleted', deleted, () => at);
 }
 
 /** An address of a person on a channel. */
@@ -149,6 +179,7 @@ export async function takeBackOptOut(
   { scope = null, saidUntil = null }: { scope?: SuppressionScope | null; saidUntil?: Date | null } = {},
 ): Promise<boolean> {
   const deleted = await store.deleteOptOuts(connection, keyOf(tools, channel, address), { scope, saidUntil });
+  await logDeleted(connection, tools, deleted);
   return deleted.length > 0;
 }
 

@@ -62,9 +62,9 @@ async function runSuppressionAdd(
   suppressed: Suppressed,
 ): Promise<CommandOutcome> {
   const { organizationId, channel, address } = suppressed;
-  await addSuppressions(installation.database, installation, channel, [
-    { organizationId, address, reason: 'operator' },
-  ]);
+  await installation.database.asOrganizations([organizationId], (transaction) =>
+    addSuppressions(transaction, installation, channel, [{ organizationId, address, reason: 'operator' }]),
+  );
   return runSuppressionShow(installation, suppressed);
 }
 
@@ -90,10 +90,13 @@ async function runSuppressionRemove(
 /** What suppresses the address first, and what its owner has said only if nothing else does. */
 async function liftSuppression(installation: Installation, suppressed: Suppressed): Promise<boolean> {
   const { channel, organizationId } = suppressed;
-  if (await removeSuppressions(installation.database, installation, channel, suppressed)) return true;
-  const { hadOptedOut, contact } = await installation.database.asOrganizations(
-    [organizationId],
-    (transaction) => optIn(transaction, installation, channel, suppressed),
+  const inTransaction = installation.database.asOrganizations;
+  const wasRemoved = await inTransaction([organizationId], (transaction) =>
+    removeSuppressions(transaction, installation, channel, suppressed),
+  );
+  if (wasRemoved) return true;
+  const { hadOptedOut, contact } = await inTransaction([organizationId], (transaction) =>
+    optIn(transaction, installation, channel, suppressed),
   );
   if (contact === 'changed') createWaker(installation, 'segments')();
   return hadOptedOut;

@@ -186,7 +186,7 @@ export function listRoutes(
       clock,
       newId,
       secrets,
-      describers: createEventDescribers(readHorizon),
+      describers: createEventDescribers({ clock, secrets, readHorizon }),
       openSender: openOnce(() => createSenderOf(installation)),
       onUntold: createWaker(installation, 'webhook_events'),
       numbered,

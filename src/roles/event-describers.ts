@@ -1,13 +1,15 @@
 import type { TObject } from 'typebox';
+import { createContactDescriber, describeSuppressionEvents, type ShowTools } from '../audience/audience.ts';
 import { createCampaignDescriber } from '../campaigns/campaigns.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { createRecipientDescriber, type ReadHorizon, toldRecipient } from '../messages/messages.ts';
+import { createSegmentDescriber } from '../segments/segments.ts';
 import type { DescribeEvents, EventDescribers } from '../webhooks/webhooks.ts';
 import { campaignChannels } from './channels.ts';
 
 /** Who tells what events happened to. */
-export function createEventDescribers(readHorizon: ReadHorizon): EventDescribers {
-  const recipients = createRecipientDescriber(readHorizon);
+export function createEventDescribers(tools: ShowTools & { readHorizon: ReadHorizon }): EventDescribers {
+  const recipients = createRecipientDescriber(tools.readHorizon);
   return {
     ...({
       email: recipients,
@@ -16,6 +18,9 @@ export function createEventDescribers(readHorizon: ReadHorizon): EventDescribers
       chatapp: recipients,
     } satisfies Record<SendingChannel, DescribeEvents>),
     campaign: createCampaignDescriber(campaignChannels),
+    contact: createContactDescriber(tools),
+    suppression: describeSuppressionEvents,
+    segment: createSegmentDescriber(tools),
   };
 }
 

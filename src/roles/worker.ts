@@ -116,9 +116,10 @@ export async function startWorker(installation: Installation, share = wholeShare
     startNumbering({ ...installation, onNumbered: createWaker(installation, 'webhook_events') }),
     startWebhookDelivery({
       ...installation,
-      describers: createEventDescribers(
-        createHorizon({ clock: installation.clock, installed: () => config.keptDays }),
-      ),
+      describers: createEventDescribers({
+        ...installation,
+        readHorizon: createHorizon({ clock: installation.clock, installed: () => config.keptDays }),
+      }),
       sender: await createSenderOf({ ...installation, resolver: webhookResolver }),
     }),
     startCrediting({ ...installation, channels: messageChannels }),

@@ -285,7 +285,7 @@ async function selectIds(organizationId: string, input: unknown, at: Date): Prom
 async function computeIds(organizationId: string, input: unknown, at: Date): Promise<string[]> {
   const setId = newId();
   const predicate = compilePredicate(parse(input), [organizationId, setId, null], at);
-  await syncMembers(database, predicate, { isPartial: false });
+  await syncMembers(database, predicate, { isPartial: false, toldAt: null });
   const rows = await database.rows(
     unpreparedStatement<{ contact_id: string }>(
       'delete from memberships where set_id = $1 returning contact_id',

@@ -54,6 +54,10 @@ import { lookAgainMs, windowsUntilOf } from './window-times.ts';
  * follows it, so that after a crash it is followed again, with the same result. A change that is committed while a
  * segment is being computed is followed afterwards, so that it is not lost if the computation did not see it.
  *
+ * Programs are told who enters and leaves a segment from when it was computed for its conditions: that it is new, or asks
+ * something else, is nothing that its contacts did. What changed while a segment was not ready is told once it is computed
+ * again.
+ *
  * A ready segment uses only ready segments. If a segment fails or gets other conditions, the segments that use it are
  * no longer ready either: an exclusion that is empty because it was not computed would exclude no one.
  */
@@ -158,11 +162,11 @@ async function refresh(
     if (!reading.ok) throw new Error(`stored conditions cannot be read: ${reading.issues.join(', ')}`);
     const { condition } = reading;
     const isPartial = contactIds !== null;
-    const predicate = compilePredicate(condition, [organizationId, id, contactIds], now(tools.clock), {
-      isPartial,
-    });
+    const at = now(tools.clock);
+    const predicate = compilePredicate(condition, [organizationId, id, contactIds], at, { isPartial });
+    const toldAt = segment.isFilled ? at : null;
     const { joined, left } = await store.joinByHash(transaction, predicate, () =>
-      syncMembers(transaction, predicate, { isPartial }),
+      syncMembers(transaction, predicate, { isPartial, toldAt }),
     );
     return { hasChanged: joined + left > 0, condition };
   } catch (cause) {

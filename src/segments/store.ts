@@ -110,8 +110,8 @@ export async function replaceConditions(
   await connection.rows(
     unpreparedStatement(
       `update segments
-       set conditions = $3, conditions_at = $4, revision = revision + 1, status = 'computing', compute_at = $4,
-         windows_due_at = null
+       set conditions = $3, conditions_at = $4, revision = revision + 1, status = 'computing', is_filled = false,
+         compute_at = $4, windows_due_at = null
        where organization_id = $1 and id = $2`,
     ),
     [segment.organizationId, segment.id, JSON.stringify(segment.conditions), segment.at],
@@ -408,6 +408,8 @@ export type KeptSegment = SegmentKey & {
   revision: number;
   /** Whether its members match its conditions, as far as changes were followed. */
   isReady: boolean;
+  /** Whether its members have matched its conditions, be it before something that these ask about became uncertain. */
+  isFilled: boolean;
   computeAt: Date | null;
   conditionsAt: Date;
   /** Whether outcomes of messages insert changes for this segment. */
@@ -426,12 +428,13 @@ export async function listKeptSegments(
       conditions: unknown;
       revision: number;
       is_ready: boolean;
+      is_filled: boolean;
       compute_at: Date | null;
       conditions_at: Date;
       reads_messages: boolean;
       used_ids: string[];
     }>(
-      `select g.id, g.conditions, g.revision, s.is_ready, g.compute_at, g.conditions_at,
+      `select g.id, g.conditions, g.revision, s.is_ready, g.is_filled, g.compute_at, g.conditions_at,
          s.reads_messages,
          array(
            select h.held_id
@@ -450,6 +453,7 @@ export async function listKeptSegments(
     conditions: row.conditions,
     revision: row.revision,
     isReady: row.is_ready,
+    isFilled: row.is_filled,
     computeAt: row.compute_at,
     conditionsAt: row.conditions_at,
     isToldOfMessages: row.reads_messages,
@@ -468,7 +472,7 @@ export async function markComputed(
   const rows = await connection.rows(
     unpreparedStatement(
       `update segments
-       set status = 'ready', computed_at = $4, compute_at = $5, windows_until = $6,
+       set status = 'ready', is_filled = true, computed_at = $4, compute_at = $5, windows_until = $6,
          windows_due_at = case when $6::timestamptz is not null then $4::timestamptz end
        where organization_id = $1 and id = $2 and revision = $3
        returning id`,

@@ -25,7 +25,8 @@ const patterns = Type.Array(literals(wantedPatterns, { title: 'WebhookEventPatte
   minItems: 1,
   maxItems: patternsMax,
   uniqueItems: true,
-  description: 'Types of events, `email.*` for all that happens to emails, or `*` for everything.',
+  description:
+    'Types of events, `email.*` for all that happens to emails, or `*` for everything: each contact of an import among it.',
 });
 
 const eventType = literals(eventTypes, { title: 'WebhookEventType' });
@@ -250,7 +251,11 @@ export const webhookEvent = Type.Object(
     }),
     data: Type.Object(
       {},
-      { additionalProperties: true, description: 'What it happened to, as it is when the event is read.' },
+      {
+        additionalProperties: true,
+        description:
+          'What it happened to, as it is when the event is read; of what was deleted or erased by then, the `id`.',
+      },
     ),
   },
   { title: 'WebhookEvent' },

@@ -2,6 +2,7 @@
 export { describeEvents, describeEventWebhooks } from './described-events.ts';
 export { type EventType, eventTypes } from './event-types.ts';
 export type { DescribeEvents, EventDescribers, LoggedEvent } from './log.ts';
+export { eventsOfRowMax } from './log-store.ts';
 export {
   type HappenedEvent,
   type HappenedTogether,

@@ -127,6 +127,8 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
   queue_settle_taken: settled,
   webhook_outbox_insert:
     'Tells what has happened to recipients that were changed together, of any organizations.',
+  webhook_outbox_insert_together:
+    'Tells which addresses were suppressed by what has happened to recipients, of any organizations.',
   webhook_outbox_find_organizations: whoHasWork,
   webhook_positions_find_untold: whoHasWork,
   webhook_deliveries_find_due: whoHasWork,

@@ -35,6 +35,7 @@ import { requestLog } from './list/request-log.ts';
 import { retention } from './list/retention.ts';
 import { international } from './list/international.ts';
 import { webhookAttempts } from './list/webhook-attempts.ts';
+import { webhookEventsOfAudience } from './list/webhook-events-of-audience.ts';
 import type { Mutant } from './mutant.ts';
 
 export const allMutants: readonly Mutant[] = [
@@ -74,4 +75,5 @@ export const allMutants: readonly Mutant[] = [
   ...texts,
   ...erasure,
   ...webhookAttempts,
+  ...webhookEventsOfAudience,
 ];

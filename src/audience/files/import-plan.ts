@@ -1,11 +1,7 @@
 import type { NewId } from '../../platform/ids.ts';
-import {
-  contactFieldNames,
-  contactFields,
-  type ContactIdentifier,
-  contactIdentifiers,
-} from '../contact-fields.ts';
-import { type ContactValues, mergeContact, type Properties } from '../contact-values.ts';
+import { contactFields, type ContactIdentifier, contactIdentifiers } from '../contact-fields.ts';
+import { areSameFields, type ContactValues, mergeContact, type Properties } from '../contact-values.ts';
+import { findConsentChange } from '../logged-events.ts';
 import type { ContactToWrite, ContactVersion, Identifiers, Membership, PresentRow } from './import-store.ts';
 import type { ContactInput } from '../schema.ts';
 
@@ -27,7 +23,7 @@ export type PlannedRow = {
  */
 export type Plan = {
   inserts: ContactToWrite[];
-  updates: ContactToWrite[];
+  updates: ContactUpdate[];
   memberships: Membership[];
   /** Contacts that were there, and are updated or get memberships. */
   touched: ContactVersion[];
@@ -37,6 +33,9 @@ export type Plan = {
   /** Of the first of the rows; the others need another plan, once this is carried out. */
   outcomes: RowOutcome[];
 };
+
+/** `before`: as it is there. */
+export type ContactUpdate = ContactToWrite & { before: ContactValues };
 
 export type RowOutcome =
   | { kind: 'created' | 'updated' | 'unchanged'; contactId: string }
@@ -78,8 +77,9 @@ export type PlanInput<Row extends PlannedRow> = {
 type Entry = {
   id: string;
   values: ContactValues;
-  /** Null for one that is new. */
+  /** Null for one that is new, as is `before`. */
   version: string | null;
+  before: ContactValues | null;
   isUpdated: boolean;
   setIds: Set<string>;
   joinedSetIds: string[];
@@ -129,7 +129,13 @@ function planRow<Row extends PlannedRow>(
   if (owner.kind === 'taken') return owner;
   const { entry } = owner;
   if (entry === null) {
-    const created = { id: input.newId(), values: row.values, version: null, isUpdated: false };
+    const created = {
+      id: input.newId(),
+      values: row.values,
+      version: null,
+      before: null,
+      isUpdated: false,
+    };
     const joinedSetIds = [...new Set(input.setIdsOf(row))];
     book.add({ ...created, setIds: new Set(joinedSetIds), joinedSetIds });
     return { kind: 'created', contactId: created.id };
@@ -169,7 +175,15 @@ function createBook(present: readonly PresentRow[]): Book {
   };
   for (const row of present) {
     const setIds = new Set(row.set_ids);
-    add({ id: row.id, values: row, version: row.version, isUpdated: false, setIds, joinedSetIds: [] });
+    add({
+      id: row.id,
+      values: row,
+      version: row.version,
+      before: row,
+      isUpdated: false,
+      setIds,
+      joinedSetIds: [],
+    });
   }
   return {
     entries,
@@ -233,18 +247,8 @@ function withoutResubscription(input: ContactInput, present: ContactValues): Con
 
 function areSameValues(first: ContactValues, second: ContactValues): boolean {
   return (
-    contactFieldNames.every((field) => first[field] === second[field]) &&
-    first.unsubscribed_channels.length === second.unsubscribed_channels.length &&
-    first.unsubscribed_channels.every((channel) => second.unsubscribed_channels.includes(channel)) &&
-    areSameProperties(first.properties, second.properties)
-  );
-}
-
-function areSameProperties(first: ContactValues['properties'], second: ContactValues['properties']): boolean {
-  const numbers = Object.keys(first);
-  return (
-    numbers.length === Object.keys(second).length &&
-    numbers.every((number) => first[number] === second[number])
+    areSameFields(first, second) &&
+    findConsentChange(first.unsubscribed_channels, second.unsubscribed_channels) === null
   );
 }
 
@@ -263,16 +267,16 @@ function toWrites(
   entries: Iterable<Entry>,
 ): Pick<Plan, 'inserts' | 'updates' | 'memberships' | 'touched' | 'changedIds'> {
   const inserts: ContactToWrite[] = [];
-  const updates: ContactToWrite[] = [];
+  const updates: ContactUpdate[] = [];
   const touched: ContactVersion[] = [];
   const memberships: Membership[] = [];
-  for (const { id, values, version, isUpdated, joinedSetIds } of entries) {
+  for (const { id, values, version, before, isUpdated, joinedSetIds } of entries) {
     for (const setId of joinedSetIds) memberships.push({ setId, contactId: id });
-    if (version === null) {
+    if (version === null || before === null) {
       inserts.push({ id, values });
       continue;
     }
-    if (isUpdated) updates.push({ id, values });
+    if (isUpdated) updates.push({ id, values, before });
     if (isUpdated || joinedSetIds.length > 0) touched.push({ id, version });
   }
   // Locked in this order, so that two transactions cannot deadlock; what is new has come in that of its ids.

@@ -4,6 +4,8 @@ import { isConflict, sqlState, type Transaction, uniqueViolation } from '../../p
 import type { Secrets } from '../../platform/secrets.ts';
 import { settleConsents } from '../consents.ts';
 import { insertContactChange } from '../contact-store.ts';
+import { areSameFields } from '../contact-values.ts';
+import { type ChangedContacts, listConsentChange, logContacts } from '../logged-events.ts';
 import type { Plan } from './import-plan.ts';
 import * as store from './import-store.ts';
 
@@ -54,6 +56,7 @@ export async function writePlan(
       id: tools.newId(),
       contactIds: plan.changedIds,
     }),
+    logContacts(transaction, { organizationId, at, ...listChanges(plan) }),
     isCertain && isLast ? transaction.commit() : Promise.resolve(),
   ]);
   if (locked < plan.touched.length) {
@@ -88,6 +91,26 @@ async function settlePlan(
     const unsubscribedChannels = settled[index] ?? [];
     contact.values = { ...contact.values, unsubscribed_channels: unsubscribedChannels };
   }
+}
+
+/** What becomes of the contacts, as it is written. */
+function listChanges({
+  inserts,
+  updates,
+  touched,
+  memberships,
+}: Plan): Pick<ChangedContacts, 'created' | 'updated' | 'consents'> {
+  const changed = new Set([
+    ...memberships.map(({ contactId }) => contactId),
+    ...updates.flatMap(({ id, values, before }) => (areSameFields(before, values) ? [] : [id])),
+  ]);
+  return {
+    created: inserts.map(({ id }) => id),
+    updated: touched.flatMap(({ id }) => (changed.has(id) ? [id] : [])),
+    consents: updates.flatMap(({ id, values, before }) =>
+      listConsentChange(id, before.unsubscribed_channels, values.unsubscribed_channels),
+    ),
+  };
 }
 
 /**

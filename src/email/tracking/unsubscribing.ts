@@ -88,7 +88,12 @@ export async function choose(
           return { subscription: await findSubscription(tools, transaction, key, recipient), done: null };
         }
         const holder = await findConsentHolder(transaction, channel, addressOf(key, recipient));
-        if (holder) await leaveList({ transaction, newId: tools.newId }, holder.contact, choice.listId);
+        if (holder)
+          await leaveList(
+            { transaction, clock: tools.clock, newId: tools.newId },
+            holder.contact,
+            choice.listId,
+          );
         break;
       }
     }

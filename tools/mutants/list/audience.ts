@@ -68,8 +68,8 @@ export const audience: readonly Mutant[] = [
   },
   {
     file: 'src/audience/suppressions.ts',
-    from: '  if (manual.length > 0) await store.deleteExpiredOf(connection, manual, createdAt);\n',
-    to: '',
+    from: 'await store.deleteExpiredOf(connection, manual, createdAt)',
+    to: '[]',
     tests: ['src/audience/suppressions.test.ts'],
     named: 'one that has ended gives way to a new one',
     harm: 'an address cannot be suppressed for an hour after a suppression of it has ended',
@@ -116,8 +116,8 @@ export const audience: readonly Mutant[] = [
   },
   {
     file: 'src/audience/consents.ts',
-    from: '    noteChange({ transaction, newId: tools.newId }, contact),\n  ]);',
-    to: '  ]);',
+    from: '    noteChange({ transaction, newId: tools.newId }, contact),\n',
+    to: '',
     tests: ['test/journeys/message-segments.test.ts'],
     named: 'an open or unsubscribe by a person is a change of the contact, and one by a machine is not',
     harm: 'a segment of those who consent keeps who unsubscribed',

@@ -108,8 +108,8 @@ export const engagement: readonly Mutant[] = [
   },
   {
     file: 'src/audience/consents.ts',
-    from: '  await noteChange(tools, contact);\n  return true;',
-    to: '  return true;',
+    from: '    noteChange(tools, contact),\n',
+    to: '',
     tests: ['src/email/tracking/unsubscribing.test.ts'],
     named: 'whoever leaves a list by a link is looked at again by the segments of the list',
     harm: 'a segment of a list keeps who left the list by a link',

@@ -3,7 +3,7 @@ import type { Mutant } from '../mutant.ts';
 
 export const imports: readonly Mutant[] = [
   {
-    file: 'src/audience/files/import-plan.ts',
+    file: 'src/audience/contact-values.ts',
     from: '    numbers.length === Object.keys(second).length &&\n',
     to: '',
     tests: ['src/audience/files/import.test.ts'],
@@ -75,7 +75,7 @@ export const imports: readonly Mutant[] = [
     harm: 'one contact with many long properties breaks a whole import off',
   },
   {
-    file: 'src/audience/files/import-plan.ts',
+    file: 'src/audience/contact-values.ts',
     from: 'contactFieldNames.every((field) => first[field] === second[field]) &&',
     to: 'contactFieldNames.slice(0, -1).every((field) => first[field] === second[field]) &&',
     tests: ['test/journeys/contact-fields.test.ts'],
