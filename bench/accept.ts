@@ -56,7 +56,12 @@ async function measureOnce(
   const postgresBeforeUs = postgresCpuUs(installation.dataDirectory);
   const { port } = new URL(server.url);
   const load = startModule('bench/load-process.ts', [
-    JSON.stringify({ port: Number(port), request: writeRequest(installation.key), connections, seconds }),
+    JSON.stringify({
+      port: Number(port),
+      request: writeRequestTo('/v1/email/send', installation.key, anEmailBody),
+      connections,
+      seconds,
+    }),
   ]);
   const line = await load.nextLine((candidate) => 'perSecond' in candidate);
   const result = line as { perSecond: number; count: number; statuses: object; p50Ms: number; p99Ms: number };
@@ -72,16 +77,18 @@ async function measureOnce(
   };
 }
 
-function writeRequest(key: string): string {
-  const body = JSON.stringify({
-    from: 'hello@postillion.test',
-    from_name: 'Benchmark',
-    to: ['somebody@example.com'],
-    subject: 'A benchmark',
-    html: `<p>${'All work and no play. '.repeat(40)}</p>`,
-  });
+export const anEmailBody = {
+  from: 'hello@postillion.test',
+  from_name: 'Benchmark',
+  to: ['somebody@example.com'],
+  subject: 'A benchmark',
+  html: `<p>${'All work and no play. '.repeat(40)}</p>`,
+};
+
+export function writeRequestTo(path: string, key: string, content: object): string {
+  const body = JSON.stringify(content);
   return [
-    'POST /v1/email/send HTTP/1.1',
+    `POST ${path} HTTP/1.1`,
     'host: 127.0.0.1',
     `authorization: Bearer ${key}`,
     'content-type: application/json',

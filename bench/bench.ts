@@ -1,5 +1,6 @@
 import { benchAccept } from './accept.ts';
 import { benchAudience } from './audience.ts';
+import { benchBatch } from './batch.ts';
 import { benchCampaign } from './campaign.ts';
 import { benchChatApp } from './chatapp.ts';
 import { benchDeliver } from './deliver.ts';
@@ -23,6 +24,7 @@ import { benchTransactional } from './transactional.ts';
 const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Promise<void>>> = {
   accept: benchAccept,
   audience: () => benchAudience({}),
+  batch: benchBatch,
   campaign: benchCampaign,
   chatapp: benchChatApp,
   deliver: benchDeliver,

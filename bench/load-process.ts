@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import net from 'node:net';
 
 /**
@@ -7,7 +8,8 @@ import net from 'node:net';
  */
 type Order = {
   port: number;
-  request: string;
+  /** In a file where it would be too long for an argument. */
+  request: string | { file: string };
   connections: number;
   seconds?: number;
   requests?: number;
@@ -17,11 +19,11 @@ type Order = {
 
 const numberMin = 10_000;
 const order = JSON.parse(process.argv[2] ?? '{}') as Order;
-const request = Buffer.from(order.request);
+const text = typeof order.request === 'string' ? order.request : readFileSync(order.request.file, 'utf8');
+const request = Buffer.from(text);
 let number = numberMin;
 /** Each `#####` becomes a number of five digits. */
-const nextRequest = () =>
-  order.isNumbered === true ? order.request.replaceAll('#####', nextNumber) : request;
+const nextRequest = () => (order.isNumbered === true ? text.replaceAll('#####', nextNumber) : request);
 const latenciesMs: number[] = [];
 const statuses: Record<string, number> = {};
 let isOver = false;

@@ -1,7 +1,7 @@
 /** What the other rooms may know of the audience. */
 export {
   type ContactBar,
-  findAddressOf,
+  findAddressesOf,
   findBarredContacts,
   type ContactKey,
   findHeldAddresses,
@@ -118,6 +118,7 @@ export {
   liftUnreachable,
   listSuppressions,
   readGrant,
+  findOptedOutOfChannel,
   hasOptedOutOfChannel,
   readSuppressions,
   removeSuppressions,

@@ -111,21 +111,23 @@ export async function findAddressHolder(
   return row ?? null;
 }
 
-/** Where the contact has its address on the channel, normalised; null if it has none, or is not there. */
-export async function findAddressOf(
+/** Where these contacts have their addresses on the channel, normalised, by id; without those that have none, or are not there. */
+export async function findAddressesOf(
   connection: Connection,
   channel: AddressedChannel,
-  contact: ContactKey,
-): Promise<string | null> {
-  const [row] = await connection.rows(
-    unpreparedStatement<{ address: string | null }>(
-      `select c.${addressColumns[channel].key} as address
+  organizationId: string,
+  ids: readonly string[],
+): Promise<Map<string, string>> {
+  if (ids.length === 0) return new Map();
+  const rows = await connection.rows(
+    unpreparedStatement<{ id: string; address: string }>(
+      `select c.id, c.${addressColumns[channel].key} as address
        from contacts c
-       where c.organization_id = $1 and c.id = $2`,
+       where c.organization_id = $1 and c.id = any ($2::uuid[]) and c.${addressColumns[channel].key} is not null`,
     ),
-    [contact.organizationId, contact.id],
+    [organizationId, ids],
   );
-  return row?.address ?? null;
+  return new Map(rows.map(({ id, address }) => [id, address]));
 }
 
 /** One `select` for each kind of address, which reads the index of its key. */

@@ -272,8 +272,26 @@ export async function hasOptedOutOfChannel(
   channel: Channel,
   address: SuppressedAddress,
 ): Promise<boolean> {
-  const suppressions = await readSuppressions(connection, tools, channel, address);
-  return suppressions.some(({ reason, scope }) => reason === 'unsubscribe' && scope === 'all');
+  const optedOut = await findOptedOutOfChannel(connection, tools, channel, [address]);
+  return optedOut.has(0);
+}
+
+/** The same of many: those whose owners want nothing more, as indexes. */
+export async function findOptedOutOfChannel(
+  connection: Connection,
+  tools: SuppressionTools,
+  channel: Channel,
+  addresses: readonly SuppressedAddress[],
+): Promise<Set<number>> {
+  if (addresses.length === 0) return new Set();
+  const keys = addresses.map((address) => keyOf(tools, channel, address));
+  const nameOf = ({ organizationId, addressHash }: { organizationId: string; addressHash: Buffer }) =>
+    `${organizationId} ${addressHash.toString('hex')}`;
+  const found = await store.findSuppressions(connection, keys, now(tools.clock));
+  const optedOut = new Set(
+    found.filter(({ reason, scope }) => reason === 'unsubscribe' && scope === 'all').map(nameOf),
+  );
+  return new Set(keys.flatMap((key, index) => (optedOut.has(nameOf(key)) ? [index] : [])));
 }
 
 /** No address begins like that: a colon is not allowed in one. */

@@ -1,14 +1,19 @@
-import type { SuppressionTools } from '../audience/audience.ts';
+import { audienceFormats, type SuppressionTools } from '../audience/audience.ts';
+import type { BodyPreparation } from '../platform/http/body-threads.ts';
 import { badRequest, forbidden, notFound } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { defineRoute, type Route } from '../platform/http/route.ts';
 import {
+  batchRoute,
+  createBatchReader,
+  describeBatchItem,
   type LoadRecords,
   messageReadingRoutes,
   messageReference,
   type MessageRouteTools,
   monthlyQuotaExceeded,
+  prepareLargeBatch,
   readNumberPrefix,
   sendingSuspended,
   warningsHeader,
@@ -18,11 +23,25 @@ import {
   chatAppCategory,
   type ChatAppRecord,
   chatAppRecord,
+  type ChatAppSendBody,
   chatAppSendBody,
   chatAppStatus,
 } from './schema.ts';
-import { prepareChatApp } from './send.ts';
+import { chatAppRules } from './rules.ts';
+import { prepareChatApp, prepareChatApps } from './send.ts';
 import { loadChatAppParts } from './store.ts';
+
+const readChatAppBatch = createBatchReader<ChatAppSendBody>(audienceFormats, chatAppRules, chatAppSendBody);
+
+/** What the thread that reads large bodies makes of them, by the key of the route. */
+export const chatAppPreparations: Readonly<Record<string, BodyPreparation>> = {
+  'POST /chatapp/send/batch': prepareLargeBatch('messages', readChatAppBatch),
+};
+
+/** By title, what stands in the place of the schemas of those titles in the description of the API. */
+export function describeBatchedChatApp() {
+  return { BatchedChatApp: describeBatchItem(chatAppSendBody) };
+}
 
 export function chatAppRoutes(tools: MessageRouteTools & SuppressionTools): Route[] {
   const { database, acceptor } = tools;
@@ -52,6 +71,24 @@ export function chatAppRoutes(tools: MessageRouteTools & SuppressionTools): Rout
           prepareChatApp(transaction, tools, { organizationId, body, idempotencyKey }),
         );
         return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, null, traceId));
+      },
+    }),
+    batchRoute(tools, {
+      path: '/chatapp/send',
+      operationId: 'sendChatAppBatch',
+      scope: 'chatapp:send',
+      tag: 'Chat-app',
+      noun: 'utility or authentication templates',
+      field: 'messages',
+      titles: { body: 'SendChatAppBatchRequest', item: 'BatchedChatApp' },
+      errors: [badRequest, notFound, forbidden, sendingSuspended, monthlyQuotaExceeded],
+      read: readChatAppBatch,
+      prepare: async (organizationId, bodies) => {
+        const requests = bodies.map((body) => ({ body, idempotencyKey: null }));
+        const prepared = await database.asOrganizationsByIndex([organizationId], (transaction) =>
+          prepareChatApps(transaction, tools, organizationId, requests),
+        );
+        return prepared.map((one) => ({ prepared: one }));
       },
     }),
     ...messageReadingRoutes(tools, {

@@ -1,9 +1,9 @@
 import {
-  findAddressOf,
+  findAddressesOf,
+  findOptedOutOfChannel,
   findOptOuts,
-  hasOptedOutOfChannel,
   refuseReference,
-  resolveContact,
+  resolveContacts,
   type SuppressionTools,
 } from '../audience/audience.ts';
 import { listTemplateTexts, type TemplateParameters } from '../channels/chatapp/template.ts';
@@ -40,28 +40,90 @@ export async function prepareChatApp(
   tools: SuppressionTools,
   { organizationId, body, idempotencyKey }: ChatAppRequest,
 ): Promise<Submission | PublicError> {
-  const wanted = readWantedTemplate(body);
+  const [prepared] = await prepareChatApps(transaction, tools, organizationId, [{ body, idempotencyKey }]);
+  if (prepared === undefined) throw new Error('a chat-app message was not prepared');
+  return prepared;
+}
+
+/** The same for many of an organization, in their order: by as many statements as for one, and one more for each template. */
+export async function prepareChatApps(
+  transaction: Transaction,
+  tools: SuppressionTools,
+  organizationId: string,
+  requests: readonly Omit<ChatAppRequest, 'organizationId'>[],
+): Promise<(Submission | PublicError)[]> {
+  const bodies = requests.map(({ body }) => body);
+  const [templateOf, recipients] = await Promise.all([
+    findTemplates(transaction, organizationId, bodies),
+    findRecipients(transaction, organizationId, bodies),
+  ]);
+  const at = now(tools.clock);
+  const drafts = requests.map((request, index) =>
+    draft(request, { template: templateOf(request.body), recipient: recipients[index], at }),
+  );
+  const objections = await findObjections(transaction, tools, organizationId, drafts);
+  return drafts.map((one, index) => {
+    if (one instanceof PublicError) return one;
+    if (objections.has(index))
+      return new PublicError(forbidden, 'The recipient has opted out of chat-app messages.');
+    return submitChatApp({ organizationId, ...one });
+  });
+}
+
+/** A message to which nobody has objected yet. */
+type Draft = Pick<ChatAppRequest, 'idempotencyKey'> & {
+  recipient: ChatAppRecipient;
+  template: ChatTemplate;
+  parameters: TemplateParameters;
+};
+
+/** In the order in which the rules of one message go by. */
+function draft(
+  { body, idempotencyKey }: Omit<ChatAppRequest, 'organizationId'>,
+  known: {
+    template: ChatTemplate | null;
+    recipient: ChatAppRecipient | PublicError | undefined;
+    at: Date;
+  },
+): Draft | PublicError {
+  const { template, recipient } = known;
   const named = countNamed(body);
-  if (named instanceof PublicError) return named;
-  const template = await findTemplate(transaction, organizationId, wanted);
+  if (named !== null) return named;
   if (template === null) return new PublicError(notFound, 'There is no such chat-app template.');
-  const recipient = await findRecipient(transaction, organizationId, body);
+  if (recipient === undefined) throw new Error('a message was not looked up');
   if (recipient instanceof PublicError) return recipient;
-  const unfit = findUnfitness(template, now(tools.clock));
+  const unfit = findUnfitness(template, known.at);
   if (unfit !== null) return new PublicError(badRequest, unfit);
   const parameters = body.parameters ?? {};
   const issues = findParameterIssues(template.content, parameters);
   if (issues.length > 0) return new PublicError(validationError, issues.join(', '));
-  const hasObjected =
-    (template.category !== 'authentication' &&
-      (await hasOptedOutOfChannel(transaction, tools, 'chatapp', {
-        organizationId,
-        address: recipient.to,
-      }))) ||
-    (template.marketingFrom !== null &&
-      (await wantsNoMarketing(transaction, tools, organizationId, recipient)));
-  if (hasObjected) return new PublicError(forbidden, 'The recipient has opted out of chat-app messages.');
-  return submitChatApp({ organizationId, recipient, template, parameters, idempotencyKey });
+  return { recipient, template, parameters, idempotencyKey };
+}
+
+/** Those of the messages, as indexes, whose recipients want none of the kind. */
+async function findObjections(
+  transaction: Transaction,
+  tools: SuppressionTools,
+  organizationId: string,
+  drafts: readonly (Draft | PublicError)[],
+): Promise<Set<number>> {
+  const addressed = (isConcerned: (one: Draft) => boolean) =>
+    drafts.flatMap((one, index) =>
+      one instanceof PublicError || !isConcerned(one)
+        ? []
+        : [{ index, organizationId, channel: 'chatapp' as const, address: one.recipient.to }],
+    );
+  const ordinary = addressed(({ template }) => template.category !== 'authentication');
+  // What the provider charges as marketing goes to nobody who has refused it, however the message names the person.
+  const marketing = addressed(({ template }) => template.marketingFrom !== null);
+  const [fromAll, fromMarketing] = await Promise.all([
+    findOptedOutOfChannel(transaction, tools, 'chatapp', ordinary),
+    findOptOuts(transaction, tools, marketing),
+  ]);
+  return new Set([
+    ...[...fromAll].flatMap((place) => ordinary[place]?.index ?? []),
+    ...[...fromMarketing].flatMap((place) => marketing[place]?.index ?? []),
+  ]);
 }
 
 type WantedTemplate = { id: string } | { name: string; language: string };
@@ -92,17 +154,47 @@ function countNamed({ to, ...body }: ChatAppSendBody): PublicError | null {
     : null;
 }
 
-async function findRecipient(
+/** Each template once, by a function of the body that names it. */
+async function findTemplates(
   transaction: Transaction,
   organizationId: string,
-  body: ChatAppSendBody,
-): Promise<ChatAppRecipient | PublicError> {
-  if (body.to !== undefined) return { to: body.to, contactId: null };
-  const resolved = await resolveContact(transaction, organizationId, body);
-  if (resolved.kind !== 'found') return refuseReference(resolved);
-  const { id: contactId } = resolved;
-  const to = await findAddressOf(transaction, 'chatapp', { organizationId, id: contactId });
-  return to === null ? new PublicError(badRequest, 'The contact has no phone number.') : { to, contactId };
+  bodies: readonly ChatAppSendBody[],
+): Promise<(body: ChatAppSendBody) => ChatTemplate | null> {
+  const nameOf = (body: ChatAppSendBody) => JSON.stringify(readWantedTemplate(body));
+  const wanted = new Map(bodies.map((body) => [nameOf(body), readWantedTemplate(body)]));
+  const found = new Map(
+    await Promise.all(
+      [...wanted].map(
+        async ([name, one]) => [name, await findTemplate(transaction, organizationId, one)] as const,
+      ),
+    ),
+  );
+  return (body) => found.get(nameOf(body)) ?? null;
+}
+
+/** As each body says by itself; whether it says so twice is looked at before. */
+async function findRecipients(
+  transaction: Transaction,
+  organizationId: string,
+  bodies: readonly ChatAppSendBody[],
+): Promise<(ChatAppRecipient | PublicError)[]> {
+  const resolved = await resolveContacts(
+    transaction,
+    organizationId,
+    bodies.flatMap((body) => (body.to === undefined ? [body] : [])),
+  );
+  const contactIds = resolved.flatMap((contact) => (contact.kind === 'found' ? [contact.id] : []));
+  const addresses = await findAddressesOf(transaction, 'chatapp', organizationId, contactIds);
+  const contacts = resolved.values();
+  return bodies.map(({ to }) => {
+    if (to !== undefined) return { to, contactId: null };
+    const { value: contact = { kind: 'required' as const } } = contacts.next();
+    if (contact.kind !== 'found') return refuseReference(contact);
+    const address = addresses.get(contact.id);
+    return address === undefined
+      ? new PublicError(badRequest, 'The contact has no phone number.')
+      : { to: address, contactId: contact.id };
+  });
 }
 
 /** Why a single message cannot be made of a template, in words for the caller. */
@@ -117,17 +209,6 @@ function findUnfitness(
     return `${which} was moved to the category marketing by the provider, and can only be sent in a campaign.`;
   if (!sendable) return `${which} cannot be sent${sendableReason === null ? '' : `: ${sendableReason}`}.`;
   return null;
-}
-
-/** What the provider charges as marketing goes to nobody who has refused it, however the message names the person. */
-async function wantsNoMarketing(
-  transaction: Transaction,
-  tools: SuppressionTools,
-  organizationId: string,
-  { to }: ChatAppRecipient,
-): Promise<boolean> {
-  const numbers = [{ organizationId, channel: 'chatapp' as const, address: to }];
-  return (await findOptOuts(transaction, tools, numbers)).size > 0;
 }
 
 /** A message that is ready to be sent to one number. */

@@ -1,13 +1,18 @@
 import { foldAddress } from '../channels/email/email.ts';
 import { groupBy } from '../platform/grouping.ts';
 import type { BodyPreparation, TaskRunner } from '../platform/http/body-threads.ts';
-import { badRequest, notFound, payloadTooLarge } from '../platform/http/errors.ts';
+import { badRequest, notFound, payloadTooLarge, PublicError } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
-import { idempotencyErrors } from '../platform/http/idempotency.ts';
+import { idempotencyErrors, type ScopedKey } from '../platform/http/idempotency.ts';
 import { defineRoute, type Route } from '../platform/http/route.ts';
-import { createTemplateCache } from '../templates/templates.ts';
+import { createTemplateCache, type TemplateCache } from '../templates/templates.ts';
 import {
+  batchBytesMax,
+  type BatchReader,
+  batchRoute,
   categoryFilter,
+  createBatchReader,
+  describeBatchItem,
   listRecipients,
   type LoadRecords,
   messageReadingRoutes,
@@ -15,12 +20,22 @@ import {
   type MessageRouteTools,
   missingVariablesHeader,
   monthlyQuotaExceeded,
+  type PreparedItem,
+  prepareLargeBatch,
   sendingSuspended,
   warningsHeader,
 } from '../messages/messages.ts';
 import { renderEmailSampleTask, submitEmailTestTask } from './campaign-sample.ts';
 import { showEmail } from './record.ts';
-import { type EmailRecord, emailRecord, type EmailSendBody, emailSendBody, emailStatus } from './schema.ts';
+import { emailRules } from './rules.ts';
+import {
+  emailFormats,
+  type EmailRecord,
+  emailRecord,
+  type EmailSendBody,
+  emailSendBody,
+  emailStatus,
+} from './schema.ts';
 import {
   attachmentRejected,
   fromThread,
@@ -35,22 +50,76 @@ import {
 export { createEngagementRecorder, type EngagementRecorder } from './tracking/engagement.ts';
 export { engagementPages } from './tracking/engagement-pages.ts';
 
+/** An email as it is to be prepared, or as the thread for large bodies has. */
+type EmailItem = { kind: 'body'; body: EmailSendBody } | { kind: 'prepared'; prepared: PreparedEmail };
+
+const readBodies = createBatchReader<EmailSendBody>(emailFormats, emailRules, emailSendBody);
+
+const readEmailBatch: BatchReader<EmailItem> = (items, facts) =>
+  readBodies(items, facts).map((item) =>
+    item.kind === 'read' ? { ...item, body: { kind: 'body', body: item.body } } : item,
+  );
+
+/** In the thread, all but those of templates, which must be looked up first. */
+const prepareEmailBatch: BatchReader<EmailItem> = (items, facts) =>
+  readBodies(items, facts).map((item) => {
+    if (item.kind !== 'read') return item;
+    const prepared = prepareLargeEmail(item.body);
+    return {
+      ...item,
+      body: prepared === null ? { kind: 'body', body: item.body } : { kind: 'prepared', prepared },
+    };
+  });
+
 /** What the thread that reads large bodies makes of them, by the key of the route. */
 export const emailPreparations: Readonly<Record<string, BodyPreparation>> = {
   // The route's schema has checked it.
   'POST /email/send': (body) => prepareLargeEmail(body as EmailSendBody),
+  'POST /email/send/batch': prepareLargeBatch('emails', prepareEmailBatch),
 };
+
+/** By title, what stands in the place of the schemas of those titles in the description of the API. */
+export function describeBatchedEmails() {
+  return { BatchedEmail: describeBatchItem(emailSendBody) };
+}
+
+/** Ready to be stored; what is made of a template in memory may have to be made anew. */
+async function prepareItem(
+  { cache, runner }: { cache: TemplateCache; runner: TaskRunner },
+  sent: { organizationId: string; idempotencyKey: ScopedKey | null },
+  item: EmailItem,
+): Promise<PreparedItem> {
+  if (item.kind === 'prepared') return { prepared: fromThread(item.prepared, sent) };
+  const { body } = item;
+  const request = { ...sent, body };
+  if (body.template_id === undefined) return { prepared: await prepareContent(runner, request) };
+  const key = { organizationId: sent.organizationId, id: body.template_id };
+  const prepareAnew = async () => {
+    const read = await cache.read(key);
+    const { email: template = null, prepared = null } = read ?? {};
+    return prepareFromTemplate(runner, { ...request, template, prepared });
+  };
+  const recalled = prepareRecalled(request, cache.recall(key));
+  return recalled === null ? { prepared: await prepareAnew() } : { prepared: recalled, prepareAnew };
+}
 
 export const emailTasks = [prepareEmailTask, renderEmailSampleTask, submitEmailTestTask];
 
 /** About 22 MB of files after Base64 growth. */
 const sendBodyBytesMax = 30 * 1_048_576;
 
+const tooLargeWhenFilled =
+  'The emails of a batch may have 30 MB together, also when their templates are filled in. Send fewer at once.';
+
 export type EmailRouteTools = MessageRouteTools & { runner: TaskRunner };
 
 export function emailRoutes(tools: EmailRouteTools): Route[] {
   const { database, acceptor, runner } = tools;
   const cache = createTemplateCache(database);
+  const prepare = (
+    sent: { organizationId: string; idempotencyKey: ScopedKey | null },
+    item: EmailItem,
+  ): Promise<PreparedItem> => prepareItem({ cache, runner }, sent, item);
   return [
     defineRoute({
       method: 'POST',
@@ -81,28 +150,36 @@ export function emailRoutes(tools: EmailRouteTools): Route[] {
       ],
       handle: async ({ caller, body, prepared: fromLargeBody, idempotencyKey, traceId }) => {
         const { organizationId } = caller;
-        if (fromLargeBody !== null) {
-          // As `prepareLargeEmail` made it.
-          const submission = fromThread(fromLargeBody as PreparedEmail, { organizationId, idempotencyKey });
-          return toRouteResponse(await acceptor.accept(submission, idempotencyKey, null, traceId));
+        const item: EmailItem =
+          fromLargeBody === null
+            ? { kind: 'body', body }
+            : { kind: 'prepared', prepared: fromLargeBody as PreparedEmail }; // As `prepareLargeEmail` made it.
+        const { prepared, prepareAnew } = await prepare({ organizationId, idempotencyKey }, item);
+        return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, prepareAnew, traceId));
+      },
+    }),
+    batchRoute(tools, {
+      path: '/email/send',
+      operationId: 'sendEmailBatch',
+      scope: 'email:send',
+      tag: 'Email',
+      noun: 'transactional emails',
+      field: 'emails',
+      titles: { body: 'SendEmailBatchRequest', item: 'BatchedEmail' },
+      errors: [badRequest, attachmentRejected, sendingSuspended, notFound, monthlyQuotaExceeded],
+      read: readEmailBatch,
+      prepare: async (organizationId, items) => {
+        const prepared: PreparedItem[] = [];
+        let bytes = 0;
+        // One after the other: each template is read once, and what is large has one thread.
+        for (const item of items) {
+          const one = await prepare({ organizationId, idempotencyKey: null }, item);
+          prepared.push(one);
+          bytes += one.prepared instanceof PublicError ? 0 : one.prepared.content.length;
+          // A template that is named in a few octets may be of two megabytes.
+          if (bytes > batchBytesMax) throw new PublicError(payloadTooLarge, tooLargeWhenFilled);
         }
-        const request = { organizationId, body, idempotencyKey };
-        if (body.template_id === undefined) {
-          const prepared = await prepareContent(runner, request);
-          return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, null, traceId));
-        }
-        const key = { organizationId, id: body.template_id };
-        const prepareAnew = async () => {
-          const read = await cache.read(key);
-          const { email: template = null, prepared = null } = read ?? {};
-          return prepareFromTemplate(runner, { ...request, template, prepared });
-        };
-        const recalled = prepareRecalled(request, cache.recall(key));
-        return toRouteResponse(
-          recalled === null
-            ? await acceptor.accept(await prepareAnew(), idempotencyKey, null, traceId)
-            : await acceptor.accept(recalled, idempotencyKey, prepareAnew, traceId),
-        );
+        return prepared;
       },
     }),
     ...messageReadingRoutes(tools, {

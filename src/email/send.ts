@@ -96,9 +96,14 @@ function prepareInThread({ body, template }: Pick<EmailRequest, 'body' | 'templa
     return { kind: 'refused', definition: prepared.definition, message: prepared.message };
   }
   const { organizationId: _organizationId, idempotencyKey: _idempotencyKey, ...submission } = prepared;
-  const content = new TextEncoder().encode(String(submission.content));
+  const text = String(submission.content);
+  // A short one is copied, and stored by the statement of its message; bytes have one of their own.
+  const content = text.length < handedOverLengthMin ? text : new TextEncoder().encode(text);
   return { kind: 'submission', submission: { ...submission, content } };
 }
+
+/** Longer contents are handed over to the main thread as bytes, instead of being copied. */
+const handedOverLengthMin = 65_536;
 
 /** Making text of more HTML takes more than two or three milliseconds, in which no other request would be answered. */
 const htmlLengthMax = 8_192;

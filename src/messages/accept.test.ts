@@ -27,7 +27,7 @@ import {
   openDatabase,
   unpreparedStatement,
 } from '../platform/postgres/database.ts';
-import { attachmentContext, type Acceptor, createAcceptor } from './accept.ts';
+import { attachmentContext, type Acceptor, type Batch, createAcceptor } from './accept.ts';
 import { prepareEmail } from '../email/send.ts';
 import { prepareSms, type SmsRequest } from '../sms/send.ts';
 import type { Submission } from './submission.ts';
@@ -662,6 +662,65 @@ describe.each([
       }
       // Without a break, and where the answer to the commit was the one that was lost.
       expect(stored).toBe(kind === 'cut_after' ? 6 : 3);
+    },
+  );
+
+  test.each<[string, StopKind]>([
+    ['before', 'cut_before'],
+    ['after', 'cut_after'],
+  ])(
+    '%s any statement of a batch: all of it is stored or nothing, and a repeated key makes exactly one of it',
+    async (_when, kind) => {
+      let wholes = 0;
+      for (let number = 1; ; number += 1) {
+        expect(number).toBeLessThan(statementsMax);
+        const name = `batch ${form} ${kind} ${number}`;
+        const items = [anEmailOf(0, null), anEmailOf(0, null), anEmailOf(0, null)];
+        const refused = new PublicError(validationError, 'A rule is broken.');
+        const batch: Batch = {
+          organizationId: organizations[0].id,
+          endpoint: 'POST /email/send',
+          field: 'emails',
+          onError: 'skip',
+          items: [
+            ...items.map(({ submission }, index) => ({
+              prepared: submission,
+              key: index === 1 ? { key: `${name}, one`, bodyDigest: new Uint8Array(32) } : null,
+            })),
+            { prepared: refused, key: null },
+          ],
+          idempotencyKey: keyOf({ organization: 0, channel: 'email', body: 'short', key: name }),
+          traceId: null,
+        };
+        const send = async () => {
+          try {
+            const outcome = await node.acceptor.acceptBatch(batch);
+            return outcome.kind === 'response' ? outcome : { error: outcome.error.definition.name };
+          } catch (cause) {
+            expect(cause).toBeInstanceOf(DatabaseUnavailableError);
+            return null;
+          }
+        };
+        const storedIds = async () =>
+          (await Promise.all(items.map(({ subject }) => storedWith(subject)))).flat().map(({ id }) => id);
+        const idsOf = ({ response }: { response: { text: string } }) =>
+          (JSON.parse(response.text) as { data: { id?: string }[] }).data.flatMap(({ id }) => id ?? []);
+        const stop = node.proxy.stopAt(number, kind);
+        const told = await send();
+        stop.release();
+        if (told !== null && 'error' in told) throw new Error(told.error);
+        expect([number, await storedIds()]).toEqual([number, told === null ? [] : idsOf(told)]);
+        if (told !== null) wholes += 1;
+        let again = await send();
+        for (let tries = 1; again !== null && 'error' in again && tries < repetitionsMax; tries += 1)
+          again = await send();
+        if (again === null || 'error' in again) throw new Error('a repeated batch was not answered');
+        expect([again.isReplay, await storedIds()]).toEqual([told !== null, idsOf(again)]);
+        if (told !== null) expect(again.response.text).toBe(told.response.text);
+        if (!stop.isReached()) break;
+      }
+      // Without a break, and where the answer to the commit was the one that was lost.
+      expect(wholes).toBe(kind === 'cut_after' ? 2 : 1);
     },
   );
 

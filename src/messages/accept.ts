@@ -25,16 +25,24 @@ import {
   retentionMs,
   type ScopedKey,
   type StoredResponse,
+  toScopedKey,
 } from '../platform/http/idempotency.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { KeptVersion } from '../templates/templates.ts';
+import {
+  type BatchField,
+  type BatchItem,
+  findBatchRefusal,
+  refuseRepeatedKeys,
+  respondToBatch,
+} from './batch.ts';
 import type { MessageChannel, MessageChannels, OwnSenders } from './channel.ts';
 import { tellMissingVariables } from './missing-variables.ts';
 import { findSuspension, quotaExceeded } from './refusals.ts';
 import * as store from './store.ts';
-import type { Submission } from './submission.ts';
+import type { Prepared, Submission } from './submission.ts';
 import { tellWarnings } from './warnings.ts';
 
 /**
@@ -60,8 +68,6 @@ export type AcceptTools = {
   takeTurnToNotify?: () => string | null;
 };
 
-export type Prepared = Submission | PublicError;
-
 export type Acceptor = {
   /**
    * `prepared` is a submission, or the error of the rule that the request breaks; the idempotency key is checked before
@@ -74,6 +80,20 @@ export type Acceptor = {
     prepareAnew?: (() => Promise<Prepared>) | null,
     traceId?: string | null,
   ) => Promise<AcceptOutcome>;
+  /** Accepts many messages of one channel in one transaction: `batch.ts` says how. */
+  acceptBatch: (batch: Batch) => Promise<AcceptOutcome>;
+};
+
+export type Batch = {
+  organizationId: string;
+  /** The route of a single message, whose keys are those of the messages here. */
+  endpoint: string;
+  field: BatchField;
+  onError: 'refuse_all' | 'skip';
+  items: readonly BatchItem[];
+  /** Of the whole. */
+  idempotencyKey: ScopedKey | null;
+  traceId: string | null;
 };
 
 export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits> = {}): Acceptor {
@@ -90,7 +110,23 @@ export function createAcceptor(tools: AcceptTools, limits: Partial<AcceptLimits>
     },
     limits,
   );
+  const batches = createAcceptance<BatchCandidate>(
+    {
+      clock: tools.clock,
+      store: async (candidates) => {
+        const outcomes: AcceptOutcome[] = [];
+        for (const batch of candidates) outcomes.push(await storeBatch({ ...tools, limited }, batch));
+        return outcomes;
+      },
+      findStored: (candidates) => findStoredBatches(tools, candidates),
+      // Each has a transaction of its own.
+      isLarge: () => true,
+      tooManyMessage: 'Too many batches are waiting.',
+    },
+    { ...limits, waitingMax: limits.waitingMax ?? batchesMax },
+  );
   return {
+    acceptBatch: (batch) => batches.accept(batch.idempotencyKey, () => toBatchCandidate(tools, batch)),
     accept: async (prepared, idempotencyKey, prepareAnew = null, traceId = null) => {
       if (prepared instanceof PublicError && idempotencyKey === null)
         return { kind: 'refused', error: prepared };
@@ -126,6 +162,129 @@ async function toCandidate(tools: AcceptTools, request: Request): Promise<Candid
   return { ...request, id, sealedAttachments };
 }
 
+/** Batches under way. Each may hold thirty megabytes, of which all together have a limit where bodies are read. */
+const batchesMax = 200;
+
+type BatchCandidate = Omit<Batch, 'items'> & {
+  messages: readonly Candidate[];
+  /** What the last attempt to store it would have answered, and a message that it would have stored. */
+  attempt: { response: StoredResponse; messageId: string } | null;
+};
+
+async function toBatchCandidate(tools: AcceptTools, batch: Batch): Promise<BatchCandidate> {
+  const { organizationId, endpoint, field, traceId } = batch;
+  const messages: Candidate[] = [];
+  for (const { prepared, key, prepareAnew = null } of refuseRepeatedKeys(batch.items, field)) {
+    const idempotencyKey =
+      key === null ? null : toScopedKey(tools.secrets, { organizationId, endpoint, params: {}, ...key });
+    messages.push(await toCandidate(tools, { prepared, idempotencyKey, prepareAnew, traceId }));
+  }
+  return { ...batch, messages, attempt: null };
+}
+
+async function storeBatch(
+  tools: AcceptTools & { limited: LimitedAccounts },
+  batch: BatchCandidate,
+): Promise<AcceptOutcome> {
+  batch.attempt = null;
+  return (await acceptBatchAtOnce(tools, batch)) ?? acceptBatchInTransaction(tools, batch);
+}
+
+/** Null where something stands in the way of one of the messages that are not refused already. */
+async function acceptBatchAtOnce(
+  tools: AcceptTools & { limited: LimitedAccounts },
+  batch: BatchCandidate,
+): Promise<AcceptOutcome | null> {
+  const outcomes = batch.messages.map(foreseeOutcome);
+  const accepted = batch.messages.filter((_message, place) => outcomes[place]?.kind === 'response');
+  const isRefused = batch.onError === 'refuse_all' && accepted.length < batch.messages.length;
+  if (isRefused || accepted.length === 0) return null;
+  const response = noteAttempt(batch, outcomes);
+  const { idempotencyKey: key } = batch;
+  const stored = await acceptAtOnce(tools, accepted, key === null ? [] : [{ key, response }]);
+  return stored && { kind: 'response', response, isReplay: false };
+}
+
+/** If nothing stands in its way but what is known by now. */
+function foreseeOutcome(candidate: Candidate): AcceptOutcome {
+  return candidate.prepared instanceof PublicError
+    ? { kind: 'refused', error: candidate.prepared }
+    : { kind: 'response', response: acceptedResponse(candidate), isReplay: false };
+}
+
+/** The response, once it is clear what becomes of each message. */
+function noteAttempt(batch: BatchCandidate, outcomes: readonly AcceptOutcome[]): StoredResponse {
+  const hintsOf = (place: number) => {
+    const [submission] = batch.messages.slice(place, place + 1).flatMap(submissionsOf);
+    return { missingVariables: submission?.missingVariables ?? [], warnings: submission?.warnings ?? [] };
+  };
+  const response = respondToBatch(outcomes, hintsOf);
+  const stored = batch.messages.find((_message, place) => {
+    const outcome = outcomes[place];
+    return outcome?.kind === 'response' && !outcome.isReplay;
+  });
+  batch.attempt = stored === undefined ? null : { response, messageId: stored.id };
+  return response;
+}
+
+/** Thrown to roll the transaction back. */
+class RefusedBatch extends Error {
+  readonly error: PublicError;
+  constructor(error: PublicError) {
+    super('a message of a batch was refused');
+    this.error = error;
+  }
+}
+
+async function acceptBatchInTransaction(
+  tools: AcceptTools & { limited: LimitedAccounts },
+  batch: BatchCandidate,
+): Promise<AcceptOutcome> {
+  const { idempotencyKey: key, organizationId, field, onError } = batch;
+  let answer: AcceptOutcome | null = null;
+  try {
+    await acceptInTransaction(tools, batch.messages, {
+      organizationId,
+      key,
+      settle: (outcomes) => {
+        const refusal = onError === 'refuse_all' ? findBatchRefusal(outcomes, field) : null;
+        if (refusal !== null) throw new RefusedBatch(refusal);
+        const response = noteAttempt(batch, outcomes);
+        answer = { kind: 'response', response, isReplay: false };
+        return response;
+      },
+      leave: (outcome) => (answer = outcome),
+    });
+  } catch (cause) {
+    if (cause instanceof RefusedBatch) return { kind: 'refused', error: cause.error };
+    throw cause;
+  }
+  if (answer === null) throw new Error('a batch that was stored has no answer');
+  return answer;
+}
+
+/** The messages of a batch are stored together, so that one of them stands for all. */
+async function findStoredBatches(
+  tools: AcceptTools,
+  batches: readonly BatchCandidate[],
+): Promise<ReadonlyMap<BatchCandidate, StoredResponse>> {
+  const attempted = batches.flatMap(({ attempt, organizationId }) =>
+    attempt === null ? [] : [{ organizationId, id: attempt.messageId }],
+  );
+  const present = await findPresent(tools, attempted);
+  return new Map(
+    batches.flatMap((batch) => {
+      const { attempt } = batch;
+      if (attempt === null || !present.has(attempt.messageId)) return [];
+      tellAccepted(
+        tools,
+        batch.messages.filter(({ id }) => attempt.response.text.includes(id)),
+      );
+      return [[batch, attempt.response] as const];
+    }),
+  );
+}
+
 /**
  * Larger requests do not share a transaction: PostgreSQL takes some ten milliseconds to store a megabyte, and all
  * others in the transaction would wait.
@@ -149,11 +308,7 @@ async function findStored(
   const wanted = candidates.flatMap(({ id, prepared }) =>
     prepared instanceof PublicError ? [] : [{ organizationId: prepared.organizationId, id }],
   );
-  const present = await tools.database.asOrganizations(
-    wanted.map(({ organizationId }) => organizationId),
-    (transaction) => store.findMessageIds(transaction, wanted),
-  );
-  if (present.size > 0) tools.onQueued();
+  const present = await findPresent(tools, wanted);
   tellAccepted(
     tools,
     candidates.filter(({ id }) => present.has(id)),
@@ -163,6 +318,19 @@ async function findStored(
       present.has(candidate.id) ? [[candidate, acceptedResponse(candidate)] as const] : [],
     ),
   );
+}
+
+/** Which of these were stored, of which nobody was told that might not be. */
+async function findPresent(
+  tools: AcceptTools,
+  wanted: readonly { organizationId: string; id: string }[],
+): Promise<ReadonlySet<string>> {
+  const present = await tools.database.asOrganizations(
+    wanted.map(({ organizationId }) => organizationId),
+    (transaction) => store.findMessageIds(transaction, wanted),
+  );
+  if (present.size > 0) tools.onQueued();
+  return present;
 }
 
 function acceptedResponse(candidate: Candidate): StoredResponse {
@@ -178,11 +346,12 @@ function acceptedResponse(candidate: Candidate): StoredResponse {
  * Accepts requests by statements that PostgreSQL gets at once and answers once, if there is nothing to be said against
  * any of them: whatever is known of an account is checked by the statement that stores the messages, which stores none
  * if one of them fails. Null if so, or if some of them cannot be stored in this way. Then they are checked step by step,
- * which finds out why, and what becomes of the others.
+ * which finds out why, and what becomes of the others. `more` are responses of the whole, which are kept as well.
  */
 async function acceptAtOnce(
   tools: AcceptTools & { limited: LimitedAccounts },
   candidates: readonly Candidate[],
+  more: readonly KeyedResponse[] = [],
 ): Promise<AcceptOutcome[] | null> {
   const submissions = candidates.flatMap(submissionsOf);
   const channels = new Set(submissions.map(({ channel }) => channel));
@@ -195,10 +364,7 @@ async function acceptAtOnce(
   const at = dateOf(tools.clock.nowMs());
   const time = { at, expiredBefore: dateOf(at.getTime() - retentionMs) };
   const demands = sumDemands(submissions, (organizationId) => tools.limited.has(organizationId, channel));
-  const keyed = candidates.flatMap((candidate) => {
-    const { idempotencyKey: key } = candidate;
-    return key === null ? [] : [{ key, response: acceptedResponse(candidate) }];
-  });
+  const keyed = [...more, ...candidates.flatMap(toKeyedResponse)];
   const notified = tools.takeTurnToNotify?.() ?? null;
   const before = [
     // The keys first: a request that is under way elsewhere is refused at once, and does not wait for the quota.
@@ -239,6 +405,13 @@ async function acceptAtOnce(
     response: acceptedResponse(candidate),
     isReplay: false,
   }));
+}
+
+type KeyedResponse = { key: ScopedKey; response: StoredResponse };
+
+function toKeyedResponse(candidate: Candidate): KeyedResponse[] {
+  const { idempotencyKey: key } = candidate;
+  return key === null ? [] : [{ key, response: acceptedResponse(candidate) }];
 }
 
 function sumDemands(
@@ -297,33 +470,51 @@ async function prepareAllAnew(candidates: readonly Candidate[]): Promise<void> {
   );
 }
 
+/** Messages that have one answer. */
+type Whole = {
+  organizationId: string;
+  key: ScopedKey | null;
+  /** Called when it is clear what becomes of each of them, before anything of it is certain; may throw. Returns the answer. */
+  settle: (outcomes: readonly AcceptOutcome[]) => StoredResponse;
+  /** Called instead where the key stands in the way. */
+  leave: (outcome: AcceptOutcome) => void;
+};
+
 async function acceptInTransaction(
   tools: AcceptTools & { limited: LimitedAccounts },
   candidates: readonly Candidate[],
+  whole: Whole | null = null,
 ): Promise<AcceptOutcome[]> {
   await prepareAllAnew(candidates);
   const at = dateOf(tools.clock.nowMs());
   const expiredBefore = dateOf(at.getTime() - retentionMs);
-  const organizationIds = [...new Set(candidates.flatMap(organizationsOf))];
+  const organizationIds = [
+    ...new Set([...candidates.flatMap(organizationsOf), ...(whole === null ? [] : [whole.organizationId])]),
+  ];
+  const { key: wholeKey = null } = whole ?? {};
+  const wholeKeys = wholeKey === null ? [] : [wholeKey];
 
   let allStored: readonly Candidate[] = [];
   const outcomes = await tools.database.asOrganizations(organizationIds, async (transaction) => {
     const keyed = candidates.flatMap(({ idempotencyKey }) =>
       idempotencyKey === null ? [] : [idempotencyKey],
     );
-    const [keyStates, facts] = await Promise.all([
-      claimKeys(transaction, keyed, { expiredBefore }),
+    const [states, facts] = await Promise.all([
+      claimKeys(transaction, [...wholeKeys, ...keyed], { expiredBefore }),
       loadFacts(tools, transaction, candidates),
     ]);
+    const wholeOutcome = outcomeOfKey(wholeKeys.length === 0 ? undefined : states[0]);
+    if (wholeOutcome !== null) {
+      whole?.leave(wholeOutcome);
+      return candidates.map(() => wholeOutcome);
+    }
+    const keyStates = states.slice(wholeKeys.length);
     noteLimits(tools.limited, facts);
     const verdicts = judge(tools, candidates, keyStates, facts);
     const accepted = candidates.filter((_candidate, index) => verdicts[index] === 'accept');
     const quota = await storeLargeAndHold(tools, transaction, accepted, { facts, at });
     const stored = accepted.filter((candidate) => !quota.refused.has(candidate));
-    allStored = stored;
-    if (stored.length > 0) await write(transaction, stored, { at, expiredBefore, count: quota.count });
-
-    return candidates.map((candidate, index): AcceptOutcome => {
+    const outcomes = candidates.map((candidate, index): AcceptOutcome => {
       const verdict = verdicts[index];
       if (verdict === undefined) throw new Error('every candidate has a verdict');
       if (verdict !== 'accept') return verdict;
@@ -332,6 +523,12 @@ async function acceptInTransaction(
         ? { kind: 'response', response: acceptedResponse(candidate), isReplay: false }
         : { kind: 'refused', error: excess };
     });
+    const response = whole?.settle(outcomes);
+    const more = response === undefined ? [] : wholeKeys.map((key) => ({ key, response }));
+    allStored = stored;
+    if (stored.length > 0) await write(transaction, stored, { at, expiredBefore, count: quota.count, more });
+    else await keepResponses(transaction, more, { at, expiredBefore });
+    return outcomes;
   });
   if (allStored.length > 0) tools.onQueued();
   tellAccepted(tools, allStored);
@@ -488,13 +685,19 @@ function judge(
 ): (AcceptOutcome | 'accept')[] {
   let keyed = 0;
   return candidates.map((candidate) => {
-    const state = candidate.idempotencyKey === null ? undefined : keyStates[keyed++];
-    if (state?.kind === 'replay') return { kind: 'response', response: state.response, isReplay: true };
-    if (state !== undefined && state.kind !== 'free')
-      return { kind: 'refused', error: keyConflict(state.kind) };
+    const known = outcomeOfKey(candidate.idempotencyKey === null ? undefined : keyStates[keyed++]);
+    if (known !== null) return known;
     const refusal = findRefusal(channels, candidate.prepared, facts);
     return refusal === null ? 'accept' : { kind: 'refused', error: refusal };
   });
+}
+
+/** Null where there is no key, or a free one. */
+function outcomeOfKey(state: KeyState | undefined): AcceptOutcome | null {
+  if (state === undefined || state.kind === 'free') return null;
+  return state.kind === 'replay'
+    ? { kind: 'response', response: state.response, isReplay: true }
+    : { kind: 'refused', error: keyConflict(state.kind) };
 }
 
 function findRefusal(
@@ -532,20 +735,13 @@ function submissionOf({ prepared }: Candidate): Submission {
 async function write(
   transaction: Transaction,
   stored: readonly Candidate[],
-  context: { at: Date; expiredBefore: Date; count: () => Promise<void> },
+  context: { at: Date; expiredBefore: Date; count: () => Promise<void>; more: readonly KeyedResponse[] },
 ): Promise<void> {
   const { at, expiredBefore } = context;
   const messages = stored.map(toNewMessage);
   await Promise.all([
     context.count(),
-    keepResponses(
-      transaction,
-      stored.flatMap((candidate) => {
-        const { idempotencyKey: key } = candidate;
-        return key === null ? [] : [{ key, response: acceptedResponse(candidate) }];
-      }),
-      { at, expiredBefore },
-    ),
+    keepResponses(transaction, [...context.more, ...stored.flatMap(toKeyedResponse)], { at, expiredBefore }),
     ...store.insertLargeParts(
       transaction,
       stored.filter((candidate) => !isLarge(candidate)).map(toNewMessage),

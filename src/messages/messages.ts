@@ -1,5 +1,13 @@
 /** The entry of this room: a message, from acceptance to the outcome of each recipient. */
 export { type Acceptor, type AcceptTools, attachmentContext, createAcceptor } from './accept.ts';
+export {
+  batchRoute,
+  type BatchReader,
+  createBatchReader,
+  type PreparedItem,
+  prepareLargeBatch,
+} from './batch-routes.ts';
+export { batchBytesMax, describeBatchItem } from './batch.ts';
 export { defineAcceptance } from './store.ts';
 export { bringForward } from './delivery/bring-forward.ts';
 export { bringEventsForward } from './delivery/bring-forward-store.ts';

@@ -1,5 +1,6 @@
 import type { SendingChannel } from '../channels/channel.ts';
 import type { ForeignName } from '../channels/foreign-syntax.ts';
+import type { PublicError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 
 /** Transactional messages are delivered ahead of campaigns, and are tried again after an ambiguous hand-off. */
@@ -16,6 +17,9 @@ export type SubmittedRecipient = {
   addressKey: string;
   dropReason: 'duplicate' | null;
 };
+
+/** A submission, or the error of the rule that a request breaks. */
+export type Prepared = Submission | PublicError;
 
 /** A message that has passed every check that does not need the account's data. */
 export type Submission = {

@@ -2,6 +2,6 @@
 export { pushCampaigns } from './campaigns.ts';
 export { pushChannel } from './channel.ts';
 export { createPushDelivery, type PushDeliveryTools } from './delivery.ts';
-export { pushRoutes } from './routes.ts';
+export { describeBatchedPushes, pushPreparations, pushRoutes } from './routes.ts';
 export { pushRules } from './rules.ts';
 export { pushFormats } from './schema.ts';

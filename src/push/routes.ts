@@ -1,13 +1,19 @@
+import { audienceFormats } from '../audience/audience.ts';
+import type { BodyPreparation } from '../platform/http/body-threads.ts';
 import { badRequest, forbidden, notFound, PublicError, unauthorized } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { defineRoute, json, type Route, scopeOfDevices } from '../platform/http/route.ts';
 import {
+  batchRoute,
   categoryFilter,
+  createBatchReader,
+  describeBatchItem,
   messageReadingRoutes,
   messageReference,
   type MessageRouteTools,
   monthlyQuotaExceeded,
+  prepareLargeBatch,
   sendingSuspended,
   warningsHeader,
 } from '../messages/messages.ts';
@@ -19,13 +25,32 @@ import {
   engagementsBody,
   listedPushRecord,
   pushRecord,
+  pushFormats,
+  type PushSendBody,
   pushSendBody,
   pushStatus,
 } from './schema.ts';
-import { preparePush } from './send.ts';
+import { pushRules } from './rules.ts';
+import { preparePush, preparePushes } from './send.ts';
 import { countDeviceFates, listPushRecipients, loadContents } from './store.ts';
 
 export type PushRouteTools = MessageRouteTools & PushEngagementTools;
+
+const readPushBatch = createBatchReader<PushSendBody>(
+  { ...audienceFormats, ...pushFormats },
+  pushRules,
+  pushSendBody,
+);
+
+/** What the thread that reads large bodies makes of them, by the key of the route. */
+export const pushPreparations: Readonly<Record<string, BodyPreparation>> = {
+  'POST /push/send/batch': prepareLargeBatch('messages', readPushBatch),
+};
+
+/** By title, what stands in the place of the schemas of those titles in the description of the API. */
+export function describeBatchedPushes() {
+  return { BatchedPush: describeBatchItem(pushSendBody) };
+}
 
 export function pushRoutes(tools: PushRouteTools): Route[] {
   const { database, acceptor } = tools;
@@ -55,6 +80,24 @@ export function pushRoutes(tools: PushRouteTools): Route[] {
           preparePush(transaction, { organizationId, body, idempotencyKey }),
         );
         return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, null, traceId));
+      },
+    }),
+    batchRoute(tools, {
+      path: '/push/send',
+      operationId: 'sendPushBatch',
+      scope: 'push:send',
+      tag: 'Push',
+      noun: 'push notifications',
+      field: 'messages',
+      titles: { body: 'SendPushBatchRequest', item: 'BatchedPush' },
+      errors: [badRequest, notFound, forbidden, sendingSuspended, monthlyQuotaExceeded],
+      read: readPushBatch,
+      prepare: async (organizationId, bodies) => {
+        const requests = bodies.map((body) => ({ body, idempotencyKey: null }));
+        const prepared = await database.asOrganizationsByIndex([organizationId], (transaction) =>
+          preparePushes(transaction, organizationId, requests),
+        );
+        return prepared.map((one) => ({ prepared: one }));
       },
     }),
     ...messageReadingRoutes(tools, {

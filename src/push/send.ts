@@ -1,4 +1,4 @@
-import { findUnwillingContacts, refuseReference, resolveContact } from '../audience/audience.ts';
+import { findUnwillingContacts, refuseReference, resolveContacts } from '../audience/audience.ts';
 import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import { isReservedDataKey, payloadSize } from '../channels/push/notification.ts';
 import { findPushTargets, type ReachedDevice } from '../devices/devices.ts';
@@ -22,26 +22,52 @@ export async function preparePush(
   transaction: Transaction,
   { organizationId, body, idempotencyKey }: PushRequest,
 ): Promise<Submission | PublicError> {
-  const content = contentOf(body);
-  const resolved = await resolveContact(transaction, organizationId, body);
-  if (resolved.kind !== 'found') return refuseReference(resolved);
-  const { id: contactId } = resolved;
-  const [targets, unwilling] = await Promise.all([
-    findPushTargets(transaction, [{ organizationId, contactId }]),
-    findUnwillingContacts(transaction, 'push', [{ organizationId, id: contactId }]),
-  ]);
-  const { devices, hasDevices } = targets[0] ?? { devices: [], hasDevices: false };
-  if (unwilling.get(0) === 'unsubscribed')
-    return new PublicError(forbidden, 'The contact has opted out of push notifications.');
-  if (hasDevices && devices.length === 0)
-    return new PublicError(forbidden, 'None of the devices of the contact can be sent a push.');
-  return submitPush({
+  const [prepared] = await preparePushes(transaction, organizationId, [{ body, idempotencyKey }]);
+  if (prepared === undefined) throw new Error('a push was not prepared');
+  return prepared;
+}
+
+/** The same for many of an organization, in their order and by as many statements as for one. */
+export async function preparePushes(
+  transaction: Transaction,
+  organizationId: string,
+  requests: readonly Omit<PushRequest, 'organizationId'>[],
+): Promise<(Submission | PublicError)[]> {
+  const resolved = await resolveContacts(
+    transaction,
     organizationId,
-    contactId,
-    devices,
-    content,
-    category: body.category ?? null,
-    idempotencyKey,
+    requests.map(({ body }) => body),
+  );
+  const contactIds = resolved.flatMap((contact) => (contact.kind === 'found' ? [contact.id] : []));
+  const [targets, unwilling] = await Promise.all([
+    findPushTargets(
+      transaction,
+      contactIds.map((contactId) => ({ organizationId, contactId })),
+    ),
+    findUnwillingContacts(
+      transaction,
+      'push',
+      contactIds.map((id) => ({ organizationId, id })),
+    ),
+  ]);
+  let found = 0;
+  return requests.map(({ body, idempotencyKey }, index) => {
+    const contact = resolved[index] ?? { kind: 'required' };
+    if (contact.kind !== 'found') return refuseReference(contact);
+    const place = found++;
+    const { devices, hasDevices } = targets[place] ?? { devices: [], hasDevices: false };
+    if (unwilling.get(place) === 'unsubscribed')
+      return new PublicError(forbidden, 'The contact has opted out of push notifications.');
+    if (hasDevices && devices.length === 0)
+      return new PublicError(forbidden, 'None of the devices of the contact can be sent a push.');
+    return submitPush({
+      organizationId,
+      contactId: contact.id,
+      devices,
+      content: contentOf(body),
+      category: body.category ?? null,
+      idempotencyKey,
+    });
   });
 }
 

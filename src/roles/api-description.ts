@@ -9,9 +9,13 @@ import {
   type OpenApiDocument,
 } from '../platform/http/openapi.ts';
 import { describeContacts, describeSuppressions } from '../audience/audience.ts';
+import { describeBatchedChatApp } from '../chatapp/routes.ts';
 import { describeDevices } from '../devices/devices.ts';
+import { describeBatchedEmails } from '../email/routes.ts';
 import { describeBatchEvents } from '../events/events.ts';
+import { describeBatchedPushes } from '../push/push.ts';
 import { describeConditions } from '../segments/segments.ts';
+import { describeBatchedSms } from '../sms/routes.ts';
 import { describeEvents, describeEventWebhooks } from '../webhooks/webhooks.ts';
 import { listRoutes } from './api.ts';
 import { eventSchemas } from './event-describers.ts';
@@ -25,6 +29,10 @@ export function describeApi(): OpenApiDocument {
     schemas: {
       ...describeConditions(),
       ...describeDevices(),
+      ...describeBatchedChatApp(),
+      ...describeBatchedEmails(),
+      ...describeBatchedPushes(),
+      ...describeBatchedSms(),
       ...describeBatchEvents(),
       ...describeContacts(),
       ...describeSuppressions(),

@@ -1,13 +1,19 @@
+import { audienceFormats } from '../audience/audience.ts';
+import type { BodyPreparation } from '../platform/http/body-threads.ts';
 import { badRequest } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { defineRoute, type Route } from '../platform/http/route.ts';
 import { showSms } from './record.ts';
-import { type SmsRecord, smsRecord, smsSendBody, smsStatus } from './schema.ts';
+import { smsRules } from './rules.ts';
+import { type SmsRecord, smsRecord, type SmsSendBody, smsSendBody, smsStatus } from './schema.ts';
 import { prepareSms } from './send.ts';
 import { loadSmsParts } from './store.ts';
 import {
+  batchRoute,
   categoryFilter,
+  createBatchReader,
+  describeBatchItem,
   type LoadRecords,
   messageReadingRoutes,
   messageReference,
@@ -15,10 +21,23 @@ import {
   missingVariablesHeader,
   warningsHeader,
   monthlyQuotaExceeded,
+  prepareLargeBatch,
   readNumberPrefix,
   type SearchedPrefixes,
   sendingSuspended,
 } from '../messages/messages.ts';
+
+const readSmsBatch = createBatchReader<SmsSendBody>(audienceFormats, smsRules, smsSendBody);
+
+/** What the thread that reads large bodies makes of them, by the key of the route. */
+export const smsPreparations: Readonly<Record<string, BodyPreparation>> = {
+  'POST /sms/send/batch': prepareLargeBatch('messages', readSmsBatch),
+};
+
+/** By title, what stands in the place of the schemas of those titles in the description of the API. */
+export function describeBatchedSms() {
+  return { BatchedSms: describeBatchItem(smsSendBody) };
+}
 
 export function smsRoutes(tools: MessageRouteTools): Route[] {
   const { acceptor } = tools;
@@ -45,6 +64,21 @@ export function smsRoutes(tools: MessageRouteTools): Route[] {
         const prepared = prepareSms({ organizationId, body, idempotencyKey });
         return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, null, traceId));
       },
+    }),
+    batchRoute(tools, {
+      path: '/sms/send',
+      operationId: 'sendSmsBatch',
+      scope: 'sms:send',
+      tag: 'SMS',
+      noun: 'transactional SMS',
+      field: 'messages',
+      titles: { body: 'SendSmsBatchRequest', item: 'BatchedSms' },
+      errors: [badRequest, sendingSuspended, monthlyQuotaExceeded],
+      read: readSmsBatch,
+      prepare: (organizationId, bodies) =>
+        Promise.resolve(
+          bodies.map((body) => ({ prepared: prepareSms({ organizationId, body, idempotencyKey: null }) })),
+        ),
     }),
     ...messageReadingRoutes(tools, {
       channel: 'sms',

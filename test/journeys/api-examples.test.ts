@@ -477,6 +477,8 @@ function publish({ records }: DomainRecord): void {
   for (const [name, published] of byName) dns.set(name, published);
 }
 
+type Batch = { data: { id: string }[] };
+
 async function recordEmail(): Promise<void> {
   const short = {
     from: 'hello@postillion.test',
@@ -516,6 +518,29 @@ async function recordEmail(): Promise<void> {
   await record('getEmail', 'One that does not exist', `/email/${nothing}`);
   await record('listEmails', 'Those of a category', '/email?limit=1&category=invoices');
   await record('listEmails', 'Both cursors', `/email?after=${id}&before=${shortId}`);
+  const reminder = { ...short, html: undefined, subject: 'Your appointment', text: 'It is at {{time}}.' };
+  const batch = await record<Batch>(
+    'sendEmailBatch',
+    'Two, each with a key of its own',
+    '/email/send/batch',
+    {
+      body: {
+        emails: [
+          {
+            ...reminder,
+            to: 'Ada <ada@example.com>',
+            variables: { time: '10:15' },
+            idempotency_key: 'appointment-41',
+          },
+          { ...reminder, to: 'grace@example.com', idempotency_key: 'appointment-42' },
+        ],
+      },
+    },
+  );
+  for (const { id: sent } of batch.data) await settled(server, sent);
+  await record('sendEmailBatch', 'One that is wrong refuses all', '/email/send/batch', {
+    body: { emails: [short, { ...short, from: 'hello@example.org' }] },
+  });
 }
 
 async function recordSms(): Promise<void> {
@@ -545,6 +570,14 @@ async function recordSms(): Promise<void> {
   await record('getSms', 'One that does not exist', `/sms/${nothing}`);
   await record('listSms', 'Those that arrived', '/sms?status=delivered');
   await record('listSms', 'A status that there is not', '/sms?status=opened');
+  const batch = await record<Batch>('sendSmsBatch', 'Two, of which one is wrong', '/sms/send/batch', {
+    body: { messages: [body, { ...body, from: 'Umbrella' }], on_error: 'skip' },
+  });
+  await eventually(
+    () => readSms(server, batch.data[0]!.id),
+    ({ status }) => status === 'delivered',
+  );
+  await record('sendSmsBatch', 'None', '/sms/send/batch', { body: { messages: [] } });
   await record('listSmsSenders', 'All of them', '/sms/senders');
   await record('listSmsSenders', 'A page that is too large', '/sms/senders?limit=1000');
 }
@@ -586,6 +619,11 @@ async function recordChatApp({ adaId }: Contacts): Promise<void> {
   await record('getChatApp', 'One that does not exist', `/chatapp/${nothing}`);
   await record('listChatApp', 'Those of a template', '/chatapp?search=parcel_handed_over');
   await record('listChatApp', 'A status that there is not', '/chatapp?status=clicked');
+  const batch = await record<Batch>('sendChatAppBatch', 'A notice to two numbers', '/chatapp/send/batch', {
+    body: { messages: [body, { ...body, to: '+447700900125' }] },
+  });
+  for (const { id: sent } of batch.data) await chatAppWithStatus(server, sent, 'delivered');
+  await record('sendChatAppBatch', 'None', '/chatapp/send/batch', { body: { messages: [] } });
 }
 
 async function recordDevices({ adaId }: Contacts): Promise<Tablet> {
@@ -727,6 +765,20 @@ async function recordPush({ adaId }: Contacts, { installationId, secret }: Table
     body: { contact_id: adaId, ...parcel, data_payload: { aps: '{}' } },
   });
   await record('getPush', 'One that a service has taken', `/push/${id}`);
+  const batch = await record<Batch>('sendPushBatch', 'To two, of whom one is not known', '/push/send/batch', {
+    body: {
+      messages: [
+        { contact_id: adaId, ...parcel },
+        { contact_id: nothing, ...parcel },
+      ],
+      on_error: 'skip',
+    },
+  });
+  await eventually(
+    () => queueOf(server, batch.data[0]!.id),
+    (jobs) => jobs.length === 0,
+  );
+  await record('sendPushBatch', 'None', '/push/send/batch', { body: { messages: [] } });
   const occurredAt = new Date().toISOString();
   // It may be the millisecond in which the next minute begins, or the one before.
   texts.keep(occurredAt, '2026-11-21T11:41:00.000Z');

@@ -240,7 +240,9 @@ async function makeCampaign(
 /** For each route that needs a body, one that it would take; the contact is of the organization whose the resource is. A new route needs an entry. */
 const validBodies: Readonly<Record<string, (contactId: string) => object>> = {
   'POST /email/send': () => ({ ...letter, from: 'a@postillion.test' }),
+  'POST /email/send/batch': () => ({ emails: [{ ...letter, from: 'a@postillion.test' }] }),
   'POST /sms/send': () => ({ ...text, from: 'Mine' }),
+  'POST /sms/send/batch': () => ({ messages: [{ ...text, from: 'Mine' }] }),
   'POST /templates': () => ({ name: aName(), text: 'Hello' }),
   'POST /chatapp/templates': aChatTemplate,
   'PATCH /chatapp/templates/:id': () => ({}),
@@ -297,6 +299,10 @@ const validBodies: Readonly<Record<string, (contactId: string) => object>> = {
   'PATCH /segments/:id': () => ({}),
   'POST /chatapp/send': () => ({ to: '+4915112345678', template: 'known', language: 'en_US' }),
   'POST /push/send': () => notification,
+  'POST /push/send/batch': () => ({ messages: [notification] }),
+  'POST /chatapp/send/batch': () => ({
+    messages: [{ to: '+4915112345678', template: 'known', language: 'en_US' }],
+  }),
   'POST /push/devices': () => androidApp(aName()),
   'POST /push/devices/bulk': () => ({ devices: [androidApp(aName())] }),
   'POST /push/devices/unregister': () => ({ installation_id: aName(), reason: 'logout' }),

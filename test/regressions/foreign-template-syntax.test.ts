@@ -166,6 +166,7 @@ test('a test of a campaign whose mistakes cannot be looked for sends nothing, an
         isReplay: false,
       });
     },
+    acceptBatch: () => Promise.reject(new Error('a test of a campaign is no batch')),
   };
   const { installation, organizationId } = server;
   const test = (findOversights: typeof emailCampaigns.findOversights) =>

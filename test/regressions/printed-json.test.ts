@@ -216,6 +216,36 @@ const requests: Readonly<Record<string, () => Request>> = {
         () => 'x'.repeat(900),
       ),
     }),
+  'POST /email/send/batch emails[]': () =>
+    post('/email/send/batch', {
+      emails: Array.from({ length: 5 }, () => ({ ...email(), variables: nastyValues(300) })),
+    }),
+  'POST /sms/send/batch messages[]': () =>
+    post('/sms/send/batch', {
+      messages: Array.from({ length: 5 }, () => ({
+        from: 'Acme',
+        to: '+447700900123',
+        body: 'Hello',
+        variables: nastyValues(300),
+      })),
+    }),
+  'POST /push/send/batch messages[]': () =>
+    post('/push/send/batch', {
+      messages: Array.from({ length: 5 }, () => ({
+        contact_id: world.contactId,
+        title: 'Hello',
+        body: 'Hello',
+        data_payload: { first: '\u0001'.repeat(200), second: '\u0001'.repeat(200) },
+      })),
+    }),
+  'POST /chatapp/send/batch messages[]': () =>
+    post('/chatapp/send/batch', {
+      messages: Array.from({ length: 5 }, () => ({
+        to: '+447700900123',
+        template_id: world.chatTemplateId,
+        parameters: { name: 'x'.repeat(900) },
+      })),
+    }),
   'POST /sms/send variables': () =>
     post('/sms/send', { from: 'Acme', to: '+447700900123', body: 'Hello', variables: nastyValues(300) }),
   'POST /push/send data_payload': () =>

@@ -1,6 +1,7 @@
 /** The mutants of all rooms. */
 import { accounts } from './list/accounts.ts';
 import { audience } from './list/audience.ts';
+import { batches } from './list/batches.ts';
 import { backups } from './list/backups.ts';
 import { campaigns } from './list/campaigns.ts';
 import { chatApp } from './list/chat-app.ts';
@@ -46,6 +47,7 @@ export const allMutants: readonly Mutant[] = [
   ...campaigns,
   ...segments,
   ...audience,
+  ...batches,
   ...accounts,
   ...channels,
   ...copies,

@@ -86,14 +86,15 @@ function tellRate(reply: FastifyReply, { limit, remaining, resetSeconds }: RateV
   });
 }
 
-/** A request with more than one event counts as all of them, or is refused as a whole. */
-export function countOtherEvents(
-  { countEvents }: Route,
+/** A request that asks for several things counts as all of them, or is refused as a whole. */
+export function countOthers(
+  { countEvents, countRequests }: Route,
   body: { value: unknown; prepared?: unknown },
   request: FastifyRequest,
   reply: FastifyReply,
 ): void {
-  const others = (countEvents?.({ body: body.value, prepared: body.prepared ?? null }) ?? 1) - 1;
+  const count = countEvents ?? countRequests;
+  const others = (count?.({ body: body.value, prepared: body.prepared ?? null }) ?? 1) - 1;
   const counted = others > 0 ? request.countMore?.(others) : undefined;
   if (counted === undefined) return;
   const { rate, error } = counted;

@@ -3,8 +3,9 @@ import { stopUnless, isNotStopped } from '../postgres/stop.ts';
 import { hasKeyOf } from '../postgres/lookup.ts';
 import { toPredicate } from '../postgres/predicate.ts';
 import { deleteOldRows } from '../postgres/old-rows.ts';
-import { isEqualDigest, type Secrets } from '../secrets.ts';
+import { isEqualDigest, type Secrets, sha256 } from '../secrets.ts';
 import { defineError, PublicError } from './errors.ts';
+import { canonicalJson } from './json-text.ts';
 
 /**
  * A key makes a request safe to repeat: its response is committed in the same transaction as what it did, and
@@ -65,6 +66,27 @@ export type ScopedKey = {
 /** Of a request's digest. All processes of an installation make the same one of it, and nobody without its first key. */
 export function fingerprintOf({ keyedHash }: Pick<Secrets, 'keyedHash'>, digest: Buffer): Buffer {
   return keyedHash(digest.toString('hex'), 'idempotent request');
+}
+
+/** The key of a request with these parameters and this body, of which the digest is that of its canonical JSON. */
+export function toScopedKey(
+  secrets: Pick<Secrets, 'keyedHash'>,
+  {
+    organizationId,
+    endpoint,
+    key,
+    params,
+    bodyDigest,
+  }: {
+    organizationId: string;
+    endpoint: string;
+    key: string;
+    params: unknown;
+    bodyDigest: Uint8Array | null;
+  },
+): ScopedKey {
+  const parts = [Buffer.from(canonicalJson(params)), Buffer.from('\n'), bodyDigest ?? Buffer.of()];
+  return { organizationId, endpoint, key, fingerprint: fingerprintOf(secrets, sha256(Buffer.concat(parts))) };
 }
 
 /** `headers` are those that the answer has besides what every answer has; names in lower case. */

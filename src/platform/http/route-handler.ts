@@ -5,7 +5,7 @@ import { isUuid } from '../ids.ts';
 import type { Log } from '../log.ts';
 import { type Secrets, sha256 } from '../secrets.ts';
 import type { Share, Shares } from '../shares.ts';
-import { apiPrefix, countOtherEvents, tooManyRequests } from './admission.ts';
+import { apiPrefix, countOthers, tooManyRequests } from './admission.ts';
 import type { AnswerPace, PacedAnswer } from './answer-pace.ts';
 import { type BodyPool, collectInPlace } from './body-pool.ts';
 import { type BodyReading, type CollectedBody, readBody } from './body-reader.ts';
@@ -19,7 +19,7 @@ import {
   storageLimitReached,
   validationError,
 } from './errors.ts';
-import { fingerprintOf, keyConflict, readIdempotencyKey, type ScopedKey } from './idempotency.ts';
+import { keyConflict, readIdempotencyKey, type ScopedKey, toScopedKey } from './idempotency.ts';
 import { canonicalJson, showKey } from './json-text.ts';
 import { describeMethods, type KnownPath, type KnownPaths, listAllowed } from './known-paths.ts';
 import { isCursor } from './pagination.ts';
@@ -103,7 +103,7 @@ export async function runRoute(
     if (body.kind === 'invalid') throw await refuseBody(tools, route, caller, key, body.issues);
     if (route.addsStorage && caller.fullStorage)
       await refuseMore(tools, route, caller, caller.fullStorage, key);
-    countOtherEvents(route, body, request, reply);
+    countOthers(route, body, request, reply);
     paced = await waitForTurn(tools, route, caller);
     const response = await route.handle({
       caller,
@@ -112,7 +112,15 @@ export async function runRoute(
       body: body.value,
       prepared: body.prepared ?? null,
       idempotencyKey:
-        key === null ? null : scopeKey(tools.secrets, caller, route, request.params, key, body.canonical),
+        key === null
+          ? null
+          : toScopedKey(tools.secrets, {
+              organizationId: caller.organizationId,
+              endpoint: routeKey(route),
+              key,
+              params: request.params,
+              bodyDigest: body.canonical,
+            }),
       facts,
       traceId: readTraceId(request.headers.traceparent),
     });
@@ -265,27 +273,6 @@ async function readLargeBody(
     tools.log.error({ err: cause }, 'a large body could not be read');
     throw overloaded('The request body could not be read.');
   }
-}
-
-/** A key is scoped to organization, method and route pattern; its fingerprint covers parameters and body. */
-function scopeKey(
-  secrets: RouteServices['secrets'],
-  caller: Caller,
-  route: Route,
-  params: unknown,
-  key: string,
-  canonicalBody: Buffer | null,
-): ScopedKey {
-  const canonicalParams = canonicalJson(params);
-  return {
-    organizationId: caller.organizationId,
-    endpoint: routeKey(route),
-    key,
-    fingerprint: fingerprintOf(
-      secrets,
-      sha256(Buffer.concat([Buffer.from(canonicalParams), Buffer.from('\n'), canonicalBody ?? Buffer.of()])),
-    ),
-  };
 }
 
 function sendResponse(

@@ -82,8 +82,9 @@ export type Route = {
    * Set where a request counts towards the limit of events and not of requests: as how many, by its body as `handle` gets
    * it. It counts as one before its body is known.
    */
-  countEvents:
-    ((request: Pick<RouteRequest<unknown, unknown, unknown>, 'body' | 'prepared'>) => number) | null;
+  countEvents: CountOf | null;
+  /** Set where one request counts as several, by its body in the same way. */
+  countRequests: CountOf | null;
   success: {
     statusCode: 200 | 201 | 202;
     schema: TSchema;
@@ -96,6 +97,8 @@ export type Route = {
   errors: readonly ErrorDefinition[];
   handle: (request: RouteRequest<unknown, unknown, unknown>) => Promise<RouteResponse>;
 };
+
+type CountOf = (request: Pick<RouteRequest<unknown, unknown, unknown>, 'body' | 'prepared'>) => number;
 
 /** Of a POST that needs no fields: no body, or an object without fields. Both are the same request. */
 export const emptyBody = Type.Object({}, { additionalProperties: false });
@@ -121,7 +124,8 @@ type RouteInput<Params extends TObject, Query extends TObject, Body extends TSch
   addsStorage?: boolean;
   isForBrowsers?: boolean;
   isLookAtLog?: boolean;
-  countEvents?: Route['countEvents'];
+  countEvents?: CountOf;
+  countRequests?: CountOf;
   errors?: readonly ErrorDefinition[];
   handle: (request: RouteRequest<Static<Params>, Static<Query>, Static<Body>>) => Promise<RouteResponse>;
 };
@@ -145,6 +149,7 @@ export function defineRoute<
     isForBrowsers: input.isForBrowsers ?? false,
     isLookAtLog: input.isLookAtLog ?? false,
     countEvents: input.countEvents ?? null,
+    countRequests: input.countRequests ?? null,
     errors: [...(input.errors ?? []), ...(addsStorage ? [storageLimitReached] : [])],
     // The server hands over only what these very schemas let through.
     handle: input.handle as Route['handle'],

@@ -153,8 +153,8 @@ export const chatTemplateEdits: readonly Mutant[] = [
   },
   {
     file: 'src/chatapp/send.ts',
-    from: '(template.marketingFrom !== null &&',
-    to: '(template.marketingFrom === undefined &&',
+    from: '({ template }) => template.marketingFrom !== null',
+    to: '({ template }) => template.marketingFrom === undefined',
     tests: messages,
     named: 'a notice that the provider has made marketing',
     harm: 'people who stopped marketing get it as a notice',

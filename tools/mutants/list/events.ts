@@ -206,7 +206,7 @@ export const events: readonly Mutant[] = [
   },
   {
     file: 'src/platform/http/route-handler.ts',
-    from: '    countOtherEvents(route, body, request, reply);\n',
+    from: '    countOthers(route, body, request, reply);\n',
     to: '',
     tests: journey,
     named: 'a batch as all of its events',

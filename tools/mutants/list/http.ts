@@ -67,9 +67,9 @@ export const http: readonly Mutant[] = [
     harm: 'of two keys in one request a proxy checks one, and the API the other',
   },
   {
-    file: 'src/platform/http/route-handler.ts',
-    from: 'Buffer.concat([Buffer.from(canonicalParams), ',
-    to: 'Buffer.concat([',
+    file: 'src/platform/http/idempotency.ts',
+    from: '[Buffer.from(canonicalJson(params)), ',
+    to: '[',
     tests: ['test/journeys/campaigns.test.ts'],
     named: 'is of one campaign and one body, and of sending or of cancelling',
     harm: 'a key that was used to send one campaign answers for another',

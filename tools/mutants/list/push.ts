@@ -291,7 +291,7 @@ export const push: readonly Mutant[] = [
   },
   {
     file: 'src/push/send.ts',
-    from: "if (unwilling.get(0) === 'unsubscribed')",
+    from: "if (unwilling.get(place) === 'unsubscribed')",
     to: 'if (unwilling.size > 1)',
     tests: journey,
     named: 'is refused if the contact has opted out, or none of its devices is of use',
