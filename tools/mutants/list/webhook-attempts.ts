@@ -12,8 +12,8 @@ export const webhookAttempts: readonly Mutant[] = [
   },
   {
     file: 'src/webhooks/attempt.ts',
-    from: "      ...Object.fromEntries(own),\n      'content-type'",
-    to: "      'content-type'",
+    from: '      ...Object.fromEntries(own),\n',
+    to: '',
     tests: ['src/webhooks/attempt.test.ts'],
     named: 'headers of the endpoint are sent',
     harm: 'the gateway before a receiver refuses its webhooks, which lack the token',
