@@ -73,6 +73,8 @@ export {
   type ContactRecord,
   contactRecord,
   describeContacts,
+  toldContact,
+  toldMember,
   type PropertyType,
   type SetKind,
   type Suppression,
@@ -103,7 +105,7 @@ export { deleteSetWithin } from './sets.ts';
 export { createContactDescriber, describeSuppressionEvents, tellContacts } from './told-events.ts';
 export { addressedChannels, normaliseAddress, nounOfAddress } from './suppressed-address.ts';
 export { suppressionPreparations } from './suppression-body.ts';
-export { describeSuppressions } from './suppression-schema.ts';
+export { describeSuppressions, toldSuppression } from './suppression-schema.ts';
 export {
   deleteExpiredSuppressions,
   holdsAt,

@@ -229,6 +229,42 @@ export const contactRecord = Type.Object(
 
 export type ContactRecord = Static<typeof contactRecord>;
 
+/** What programs are told of a contact (told-events.ts). Of one that is gone, or too large, `object` and `id` are left. */
+const toldFields = {
+  object: Type.Literal('contact'),
+  ...Type.Partial(contactRecord).properties,
+  id,
+  data_truncated: Type.Optional(
+    Type.Literal(true, { description: 'It has too many values to be told: read it by its `id`.' }),
+  ),
+};
+
+export const toldContact = Type.Object(
+  {
+    ...toldFields,
+    changed: Type.Optional(
+      Type.Object(
+        { consent: Type.Partial(Type.Object(consent(consentState))) },
+        {
+          title: 'WebhookEventChange',
+          description:
+            'Of `contact.consent_changed`: what is said now, on the channels on which it was something else.',
+        },
+      ),
+    ),
+  },
+  {
+    title: 'WebhookEventContact',
+    description: 'A contact. Of one that is gone, `object` and `id` are left.',
+  },
+);
+
+/** Whoever entered or left a segment. */
+export const toldMember = Type.Object(toldFields, {
+  title: 'WebhookEventMember',
+  description: 'The contact that entered or left. Of one that is gone, `object` and `id` are left.',
+});
+
 const index = Type.Integer({ description: 'Its place in the request, from 0.' });
 
 /** What `POST /contacts/bulk` answers. */

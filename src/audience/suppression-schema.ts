@@ -153,6 +153,19 @@ export const suppressionRecord = Type.Object(recordFields, { title: 'Suppression
 
 export type SuppressionRecord = Static<typeof suppressionRecord>;
 
+/** What programs are told of a suppression (told-events.ts); of one that is made up for a test, `object` and `id` alone. */
+export const toldSuppression = Type.Object(
+  {
+    object: Type.Literal('suppression'),
+    ...Type.Partial(suppressionRecord).properties,
+    id,
+  },
+  {
+    title: 'WebhookEventSuppression',
+    description: 'A suppression. Of one that is gone, `id`, `channel`, `reason` and `scope` are left.',
+  },
+);
+
 const error = Type.Object({
   status_code: Type.Integer(),
   name: Type.String(),

@@ -1,9 +1,15 @@
 import type { TObject } from 'typebox';
-import { createContactDescriber, describeSuppressionEvents, type ShowTools } from '../audience/audience.ts';
+import {
+  createContactDescriber,
+  describeSuppressionEvents,
+  type ShowTools,
+  toldContact,
+  toldSuppression,
+} from '../audience/audience.ts';
 import { createCampaignDescriber } from '../campaigns/campaigns.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { createRecipientDescriber, type ReadHorizon, toldRecipient } from '../messages/messages.ts';
-import { createSegmentDescriber } from '../segments/segments.ts';
+import { createSegmentDescriber, toldSegment } from '../segments/segments.ts';
 import type { DescribeEvents, EventDescribers } from '../webhooks/webhooks.ts';
 import { campaignChannels } from './channels.ts';
 
@@ -26,8 +32,13 @@ export function createEventDescribers(tools: ShowTools & { readHorizon: ReadHori
 
 /** What they tell. */
 export const eventSchemas = {
-  email: toldRecipient,
-  sms: toldRecipient,
-  push: toldRecipient,
-  chatapp: toldRecipient,
-} satisfies Record<SendingChannel, TObject>;
+  ...({
+    email: toldRecipient,
+    sms: toldRecipient,
+    push: toldRecipient,
+    chatapp: toldRecipient,
+  } satisfies Record<SendingChannel, TObject>),
+  contact: toldContact,
+  suppression: toldSuppression,
+  segment: toldSegment,
+};

@@ -1,5 +1,5 @@
 import { type Static, Type } from 'typebox';
-import { contactRecord } from '../audience/audience.ts';
+import { contactRecord, toldMember } from '../audience/audience.ts';
 import { paginationFields } from '../platform/http/pagination.ts';
 import { instant, literals, nameText, textOrNull } from '../platform/http/shapes.ts';
 import { conditionsSchema, explainedConditionsSchema } from './condition-schema.ts';
@@ -72,6 +72,19 @@ export const segmentRecord = Type.Object(
 );
 
 export type SegmentRecord = Static<typeof segmentRecord>;
+
+/** What programs are told of somebody who entered or left a segment (told-events.ts); in a test, `object` and `id` alone. */
+export const toldSegment = Type.Object(
+  {
+    object: Type.Literal('segment'),
+    id,
+    name: Type.Optional(
+      Type.Union([Type.String(), Type.Null()], { description: 'Null if the segment was deleted.' }),
+    ),
+    contact: Type.Optional(toldMember),
+  },
+  { title: 'WebhookEventSegment' },
+);
 
 export const explanationRecord = Type.Object(
   {

@@ -36,6 +36,7 @@ import * as store from './store.ts';
 export { describeConditions } from './condition-schema.ts';
 export { segmentRules } from './rules.ts';
 export { createSegmentDescriber } from './told-events.ts';
+export { toldSegment } from './schema.ts';
 export { computeEventReaders, findLaggingSince, tryLockPreview } from './store.ts';
 
 export type SegmentTools = { database: Database; clock: Clock; newId: NewId };

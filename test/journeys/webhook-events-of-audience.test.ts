@@ -2,6 +2,7 @@
  * What programs are told of contacts, suppressions and segments. What is right is read off the API: the difference between
  * what it shows before and after each act is what the log must have, each change once, and nothing else.
  */
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   addSuppressions,
@@ -16,7 +17,9 @@ import {
 } from '../../src/audience/audience.ts';
 import type { ContactRecord } from '../../src/audience/schema.ts';
 import type { BulkRecord, SuppressionRecord } from '../../src/audience/suppression-schema.ts';
-import { now } from '../../src/platform/clock.ts';
+import { now, parseTimestamp } from '../../src/platform/clock.ts';
+import { isUuid } from '../../src/platform/ids.ts';
+import { describeApi } from '../../src/roles/api-description.ts';
 import { emailChannel } from '../../src/email/email.ts';
 import { applyReports } from '../../src/messages/messages.ts';
 import { createWaker } from '../../src/platform/queue/wake.ts';
@@ -146,6 +149,15 @@ function differences(before: Shown, after: Shown): string[] {
 const named = ({ type, data: { id, changed } }: Event) =>
   [type, id, ...(changed ? [JSON.stringify(changed.consent)] : [])].join(' ');
 
+/** What the description of the API says of events. */
+const isDescribed = new Ajv2020({
+  strict: false,
+  formats: { uuid: isUuid, 'date-time': (text) => parseTimestamp(text) !== null },
+}).compile({
+  $ref: '#/components/schemas/WebhookEvent',
+  components: { schemas: describeApi().components.schemas },
+});
+
 /** All that was committed has its position. */
 async function untilNumbered({ organizationId }: Organization): Promise<void> {
   await eventually(
@@ -160,6 +172,8 @@ async function readLog(organization: Organization, from = 1): Promise<Event[]> {
   for (let next = from; ;) {
     const path = `/webhook-events?from=${next}&limit=200`;
     const page = await ask<EventPage>(200, 'GET', path, undefined, organization);
+    for (const event of page.data)
+      expect([event, isDescribed(event), isDescribed.errors]).toEqual([event, true, null]);
     events.push(...page.data);
     next = page.next;
     if (page.caught_up) return events;
