@@ -342,7 +342,7 @@ describe('an address', () => {
   test('that a contact gives up while its owner opts out says nothing of that contact', async () => {
     const [person, next] = [newPerson(), newPerson()];
     const { id } = await call<Contact>('POST', '/contacts', person);
-    const said = await within(async (mover) => {
+    const said = await server.installation.database.transaction(async (mover) => {
       await mover.rows(
         unpreparedStatement(
           'update contacts set email = $3, email_key = lower($3) where organization_id = $1 and id = $2',

@@ -15,6 +15,7 @@ import { databasesDirectories, databasesDirectory } from './temporary-directory.
 import { keepErasedContacts } from './erased-contacts.ts';
 import { plantNeighbour } from './neighbour.ts';
 import { takeUpTestSecret } from './taken-up-secret.ts';
+import { watchChanges } from './untold-changes.ts';
 import { addressOf, clientConfigOf, sharedTemplateName, templateName } from './test-database.ts';
 
 declare module 'vitest' {
@@ -86,6 +87,7 @@ async function createTemplate(server: DatabaseAddress): Promise<void> {
   await runOn(server, `create database ${sharedTemplateName} template ${templateName}`);
   await prepare(addressOf(server, sharedTemplateName), plantNeighbour);
   await prepare(addressOf(server, sharedTemplateName), keepErasedContacts);
+  await prepare(addressOf(server, sharedTemplateName), watchChanges);
 }
 
 async function prepare(

@@ -31,6 +31,7 @@ import { startWorker, type Worker } from '../../src/roles/worker.ts';
 import { createErrorCheck, type ErrorCheck } from './listed-errors.ts';
 import { nextDkimKeyPair } from './dkim-key-pairs.ts';
 import { findErasedContacts } from './erased-contacts.ts';
+import { findUntoldChanges } from './untold-changes.ts';
 import { findHeld, type MadeByHand, sweepDatabase } from './sweep.ts';
 import { addressOfRequests, createTestDatabase } from './test-database.ts';
 import { watchTenantWall } from './wall-watch.ts';
@@ -173,7 +174,10 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
         await Promise.all([api.stop(), worker?.stop()]);
         const found = await sweep({ api, worker, database, madeByHand });
         // In a database that is given, another server may go on.
-        if (given === undefined) found.push(...(await unlessUnavailable(findErasedContacts(installation))));
+        if (given === undefined) {
+          found.push(...(await unlessUnavailable(findUntoldChanges(database))));
+          found.push(...(await unlessUnavailable(findErasedContacts(installation))));
+        }
         await installation.close();
         found.push(
           ...[...watch.breaches(), ...watchOfRequests.breaches()].map(
