@@ -274,6 +274,14 @@ test('a limit that is lowered below what was reached keeps in the queue what is 
   );
   await tell('TIER_250', 250);
   expect(await paused(second)).toMatchObject({ pause_reason: 'messaging_limit' });
+  // What was claimed before the limit was lowered is refused as well.
+  await eventually(
+    () =>
+      rowsOf(server, 'select from delivery_queue where organization_id = $1 and claimed_by is not null', [
+        server.organizationId,
+      ]),
+    (claimed) => claimed.length === 0,
+  );
   answer = undefined;
   const single = await aMessage();
   await chatAppWithStatus(server, single, 'delivered');
