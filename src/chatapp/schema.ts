@@ -1,6 +1,7 @@
 import { type Static, type TSchema, Type } from 'typebox';
 import { contactReferenceFields } from '../audience/audience.ts';
 import { templateCategories } from '../channels/chatapp/template.ts';
+import { metadataInput, metadataRecord } from '../messages/messages.ts';
 import { instant, literals } from '../platform/http/shapes.ts';
 
 /** A value is no longer than a whole filled text may be. */
@@ -35,6 +36,7 @@ export const chatAppSendBody = Type.Object(
           'code, as `code`. Without line breaks, tabs, or more than four blanks in a row.',
       }),
     ),
+    metadata: Type.Optional(metadataInput),
   },
   { title: 'SendChatAppRequest', additionalProperties: false, rules: ['chatapp-template'] },
 );
@@ -77,6 +79,7 @@ export const chatAppRecord = Type.Object(
     template: Type.String({ description: 'The name of the template.' }),
     language: Type.String(),
     category: chatAppCategory,
+    metadata: metadataRecord,
     parameters: Type.Record(Type.String(), Type.String(), {
       description: 'A one-time code is never shown. Empty after they were erased together with the contact.',
     }),

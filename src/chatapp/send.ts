@@ -9,7 +9,7 @@ import {
 import { listTemplateTexts, type TemplateParameters } from '../channels/chatapp/template.ts';
 import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import { type ChatTemplate, findChatTemplate } from '../chat-templates/chat-templates.ts';
-import type { Submission } from '../messages/messages.ts';
+import { type Metadata, type Submission, toStoredMetadata } from '../messages/messages.ts';
 import { badRequest, forbidden, notFound, PublicError, validationError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import { now } from '../platform/clock.ts';
@@ -75,6 +75,7 @@ type Draft = Pick<ChatAppRequest, 'idempotencyKey'> & {
   recipient: ChatAppRecipient;
   template: ChatTemplate;
   parameters: TemplateParameters;
+  metadata: Metadata | undefined;
 };
 
 /** In the order in which the rules of one message go by. */
@@ -97,7 +98,7 @@ function draft(
   const parameters = body.parameters ?? {};
   const issues = findParameterIssues(template.content, parameters);
   if (issues.length > 0) return new PublicError(validationError, issues.join(', '));
-  return { recipient, template, parameters, idempotencyKey };
+  return { recipient, template, parameters, metadata: body.metadata, idempotencyKey };
 }
 
 /** Those of the messages, as indexes, whose recipients want none of the kind. */
@@ -217,15 +218,17 @@ export function submitChatApp(message: {
   recipient: ChatAppRecipient;
   template: Pick<ChatTemplate, 'id' | 'name' | 'language' | 'category' | 'content'>;
   parameters: TemplateParameters;
+  metadata?: Metadata | undefined;
   idempotencyKey: ScopedKey | null;
 }): Submission {
-  const { organizationId, recipient, template, parameters, idempotencyKey } = message;
+  const { organizationId, recipient, template, parameters, metadata, idempotencyKey } = message;
   const { to, contactId } = recipient;
   const { shown, code } = takeCode(template.content, parameters);
   const details: StoredChatAppDetails = {
     ...(contactId !== null && { contact_id: contactId }),
     template: template.name,
     language: template.language,
+    ...toStoredMetadata(metadata),
   };
   const content: StoredChatAppContent = {
     template_id: template.id,

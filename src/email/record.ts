@@ -5,6 +5,7 @@ import {
   type RecipientField,
   type RecipientRow,
   showFate,
+  showMetadata,
 } from '../messages/messages.ts';
 import type { StoredEmailDetails } from './stored.ts';
 
@@ -21,6 +22,7 @@ export function showEmail(message: MessageRow, recipients: readonly RecipientRow
     subject: message.subject,
     template_id: message.template_id,
     category: message.category,
+    metadata: showMetadata(details),
     to: inField('to'),
     cc: inField('cc'),
     bcc: inField('bcc'),

@@ -14,6 +14,8 @@ import {
   dropReasons,
   fateFields,
   messageStatuses,
+  metadataInput,
+  metadataRecord,
   recipientStatuses,
   variablesInput,
 } from '../messages/messages.ts';
@@ -123,6 +125,7 @@ export const emailSendBody = Type.Object(
     ),
     attachments: Type.Optional(Type.Array(attachmentInput, { maxItems: 10 })),
     category: Type.Optional(categoryInput),
+    metadata: Type.Optional(metadataInput),
     headers: Type.Optional(
       Type.Record(Type.String(), Type.String({ sensitive: true }), {
         maxProperties: 25,
@@ -180,6 +183,7 @@ export const emailRecord = Type.Object(
     subject: optional(Type.String({ description: 'As it was sent, with variables replaced.' })),
     template_id: optional(Type.String()),
     category: optional(Type.String()),
+    metadata: metadataRecord,
     to: Type.Array(emailRecipient),
     cc: Type.Array(emailRecipient),
     bcc: Type.Array(emailRecipient),

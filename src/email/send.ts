@@ -28,7 +28,12 @@ import { largeBodyBytesMin, type TaskRunner, type ThreadTask } from '../platform
 import { showKey } from '../platform/http/json-text.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { EmailSendBody } from './schema.ts';
-import type { RecipientField, Submission, SubmittedRecipient } from '../messages/messages.ts';
+import {
+  type RecipientField,
+  type Submission,
+  type SubmittedRecipient,
+  toStoredMetadata,
+} from '../messages/messages.ts';
 import type { EmailTemplate, PreparedTemplate } from '../templates/templates.ts';
 import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
 
@@ -306,6 +311,7 @@ function buildSubmission(
       contentId: attachment.content_id ?? null,
       sizeBytes: attachment.content.byteLength,
     })),
+    ...toStoredMetadata(body.metadata),
   };
   return {
     organizationId,

@@ -7,6 +7,14 @@ export {
   type PreparedItem,
   prepareLargeBatch,
 } from './batch-routes.ts';
+export {
+  type Metadata,
+  metadataInput,
+  metadataRecord,
+  showMetadata,
+  type StoredMetadata,
+  toStoredMetadata,
+} from './metadata.ts';
 export { batchBytesMax, describeBatchItem } from './batch.ts';
 export { defineAcceptance } from './store.ts';
 export { bringForward } from './delivery/bring-forward.ts';

@@ -3,6 +3,7 @@ import { sendingChannels } from '../channels/channel.ts';
 import { failureClasses } from '../channels/outcome.ts';
 import { valueNamePattern } from '../channels/placeholders.ts';
 import { instant, literals, referenceOf, scalar, textOrNull } from '../platform/http/shapes.ts';
+import { metadataRecord } from './metadata.ts';
 
 /** Values for placeholders, by name. */
 export const variablesInput = (description: string) =>
@@ -94,6 +95,7 @@ export const toldRecipient = Type.Object(
     category: Type.Optional(textOrNull),
     template_id: Type.Optional(Type.Union([Type.String({ format: 'uuid' }), Type.Null()])),
     campaign_id: Type.Optional(Type.Union([Type.String({ format: 'uuid' }), Type.Null()])),
+    metadata: Type.Optional(metadataRecord),
     created_at: Type.Optional(instant),
     recipient: Type.Optional(
       Type.Object(

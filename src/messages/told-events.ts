@@ -32,6 +32,7 @@ function describe(event: LoggedEvent, row: ToldRow): object {
     category: row.category,
     template_id: row.template_id,
     campaign_id: row.campaign_id,
+    metadata: row.metadata ?? {},
     created_at: row.created_at.toISOString(),
     recipient: {
       address: textOf(row.address),

@@ -2,6 +2,7 @@ import { type Static, type TObject, type TProperties, type TSchema, Type } from 
 import { contactReferenceFields } from '../audience/audience.ts';
 import { hasHttpsHost } from '../channels/push/endpoint.ts';
 import { pushPlatforms, pushPriorities } from '../channels/push/notification.ts';
+import { metadataInput, metadataRecord } from '../messages/messages.ts';
 import { instant, literals, optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import { parseUrl } from '../platform/url.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
@@ -128,6 +129,7 @@ export const pushSendBody = Type.Object(
     ...contactReferenceFields,
     ...pushContentFields,
     category: Type.Optional(Type.String(category)),
+    metadata: Type.Optional(metadataInput),
   },
   { title: 'SendPushRequest', additionalProperties: false, rules: ['push-content'] },
 );
@@ -258,6 +260,7 @@ const sharedFields = {
   deep_link: textOrNull,
   android_channel_id: textOrNull,
   category: textOrNull,
+  metadata: metadataRecord,
   ttl_seconds: Type.Union([Type.Integer(), Type.Null()]),
   priority: textOrNull,
   action_buttons: Type.Array(

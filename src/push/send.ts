@@ -5,7 +5,12 @@ import { findPushTargets, type ReachedDevice } from '../devices/devices.ts';
 import { forbidden, PublicError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
-import type { Submission, SubmittedRecipient } from '../messages/messages.ts';
+import {
+  type Metadata,
+  type Submission,
+  type SubmittedRecipient,
+  toStoredMetadata,
+} from '../messages/messages.ts';
 import type { PushSendBody } from './schema.ts';
 import { writePushAddress } from './address.ts';
 import { textsOf } from './rendering.ts';
@@ -66,6 +71,7 @@ export async function preparePushes(
       devices,
       content: contentOf(body),
       category: body.category ?? null,
+      metadata: body.metadata,
       idempotencyKey,
     });
   });
@@ -79,6 +85,7 @@ function contentOf(body: PushSendBody): StoredPushContent {
     email: _email,
     phone_number: _phoneNumber,
     category: _category,
+    metadata: _metadata,
     ...content
   } = body;
   return content;
@@ -109,10 +116,11 @@ export function submitPush(push: {
   devices: readonly ReachedDevice[];
   content: StoredPushContent;
   category: string | null;
+  metadata?: Metadata | undefined;
   idempotencyKey: ScopedKey | null;
 }): Submission {
-  const { organizationId, contactId, devices, content, category, idempotencyKey } = push;
-  const details: StoredPushDetails = { contact_id: contactId };
+  const { organizationId, contactId, devices, content, category, metadata, idempotencyKey } = push;
+  const details: StoredPushDetails = { contact_id: contactId, ...toStoredMetadata(metadata) };
   return {
     organizationId,
     channel: 'push',

@@ -1,6 +1,6 @@
 import { type Static, Type } from 'typebox';
 import { instant, literals } from '../platform/http/shapes.ts';
-import { categoryInput, variablesInput } from '../messages/messages.ts';
+import { categoryInput, metadataInput, metadataRecord, variablesInput } from '../messages/messages.ts';
 
 /** Body of `POST /sms/send`. Rules that need more than one field, or the account, are in send.ts. */
 export const smsSendBody = Type.Object(
@@ -20,6 +20,7 @@ export const smsSendBody = Type.Object(
     }),
     variables: Type.Optional(variablesInput('Replace `{{name}}` in the body.')),
     category: Type.Optional(categoryInput),
+    metadata: Type.Optional(metadataInput),
   },
   { title: 'SendSmsRequest', additionalProperties: false, rules: ['sms-length'] },
 );
@@ -64,6 +65,7 @@ export const smsRecord = Type.Object(
       Type.String({ description: 'As it was sent, with variables replaced; null after it was erased.' }),
     ),
     category: orNull(Type.String()),
+    metadata: metadataRecord,
     status: smsStatus,
     encoding: smsEncoding,
     segments: Type.Integer({ description: 'How much of the quota it uses.' }),

@@ -4,7 +4,7 @@ import { listMissing } from '../channels/placeholders.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { SmsSendBody } from './schema.ts';
 import type { StoredSmsContent, StoredSmsDetails } from './stored.ts';
-import type { Submission } from '../messages/messages.ts';
+import { type Metadata, type Submission, toStoredMetadata } from '../messages/messages.ts';
 
 export type SmsRequest = { organizationId: string; body: SmsSendBody; idempotencyKey: ScopedKey | null };
 
@@ -20,6 +20,7 @@ export function prepareSms({ organizationId, body, idempotencyKey }: SmsRequest)
     to: body.to,
     text,
     category: body.category ?? null,
+    metadata: body.metadata,
     missingVariables: listMissing(compiled, variables),
     warnings: nameForeignSyntax(findForeignSyntax([body.body])),
     idempotencyKey,
@@ -33,13 +34,15 @@ export function submitSms(sms: {
   to: string;
   text: string;
   category: string | null;
+  metadata?: Metadata | undefined;
   missingVariables: readonly string[];
   warnings: Submission['warnings'];
   idempotencyKey: ScopedKey | null;
 }): Submission {
-  const { organizationId, sender, to, text, category, missingVariables, warnings, idempotencyKey } = sms;
+  const { organizationId, sender, to, text, category, metadata, missingVariables, warnings, idempotencyKey } =
+    sms;
   const { encoding, segments } = countSegments(text);
-  const details: StoredSmsDetails = { encoding, segments };
+  const details: StoredSmsDetails = { encoding, segments, ...toStoredMetadata(metadata) };
   const content: StoredSmsContent = { text };
   return {
     organizationId,

@@ -75,6 +75,7 @@ test('a message goes to a number, and can be read and listed', async () => {
   const message = await chatAppWithStatus(server, id, 'delivered');
   expect(message).toEqual({
     id,
+    metadata: {},
     to,
     contact_id: null,
     template_id: template.id,

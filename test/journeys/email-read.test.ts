@@ -36,6 +36,7 @@ const recordKeys = [
   'subject',
   'template_id',
   'category',
+  'metadata',
   'to',
   'cc',
   'bcc',
@@ -97,6 +98,7 @@ describe('one email', () => {
     const kept = { dropped: false, drop_reason: null, uncertain: false, opened_at: null, clicked_at: null };
     expect(record).toEqual({
       id,
+      metadata: {},
       from: 'hello@postillion.test',
       from_name: 'Postillion',
       reply_to: 'answers@example.org',

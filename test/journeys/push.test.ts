@@ -105,6 +105,7 @@ test('a push goes to every device of its contact, and can be read and listed', a
   const push = await settled(id);
   expect(push).toEqual({
     id,
+    metadata: {},
     contact_id: contactId,
     ...content,
     category: 'parcels',

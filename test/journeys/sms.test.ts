@@ -42,6 +42,7 @@ test('a text is filled with its variables, delivered, and can be read and listed
   const sms = await readSms(server, id);
   expect(sms).toEqual({
     id,
+    metadata: {},
     from: 'Acme',
     to: '+4915112345678',
     body: 'Your code is 123456, <Ann> {{code}} {{unknown}}',

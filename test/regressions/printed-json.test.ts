@@ -203,11 +203,25 @@ const webhookHeaders = fields(
   () => 'x'.repeat(1_000),
 );
 
+const metadata = fields(namesOf(20), () => '\u0001'.repeat(500));
+
 type Request = { method: string; path: string; body: object };
 
 /** What is sent to each place: the nastiest that is stored. */
 const requests: Readonly<Record<string, () => Request>> = {
   'POST /email/send variables': () => post('/email/send', { ...email(), variables: nastyValues(300) }),
+  'POST /email/send metadata': () => post('/email/send', { ...email(), metadata }),
+  'POST /sms/send metadata': () =>
+    post('/sms/send', { from: 'Acme', to: '+447700900123', body: 'Hello', metadata }),
+  'POST /push/send metadata': () =>
+    post('/push/send', { contact_id: world.contactId, title: 'Hello', body: 'Hello', metadata }),
+  'POST /chatapp/send metadata': () =>
+    post('/chatapp/send', {
+      to: '+447700900123',
+      template_id: world.chatTemplateId,
+      parameters: { name: 'x' },
+      metadata,
+    }),
   'POST /email/send headers': () =>
     post('/email/send', {
       ...email(),

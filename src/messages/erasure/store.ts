@@ -102,7 +102,7 @@ export async function eraseMessages(
        ), emptied as (
          update messages m
          set subject = null, subject_key = null,
-           details = (m.details::jsonb - 'contact_id' || '{"attachments": []}')::json
+           details = (m.details::jsonb - 'contact_id' - 'metadata' || '{"attachments": []}')::json
          from nameless
          where m.organization_id = $1 and m.id = nameless.id
        )

@@ -1,4 +1,4 @@
-/** Of many messages that are sent in one request. */
+/** Of many messages that are sent in one request, and of what is kept with messages. */
 import type { Mutant } from '../mutant.ts';
 
 const journey = ['test/journeys/batches.test.ts'];
@@ -43,5 +43,21 @@ export const batches: readonly Mutant[] = [
     tests: journey,
     named: 'may be as large as it is sent',
     harm: 'a request of fifty kilobytes takes a gigabyte of memory',
+  },
+  {
+    file: 'src/push/send.ts',
+    from: '    metadata: _metadata,\n',
+    to: '',
+    tests: ['test/journeys/metadata.test.ts'],
+    named: 'is sent without it',
+    harm: 'what a program keeps with a push for itself is stored with what the push says',
+  },
+  {
+    file: 'src/messages/erasure/store.ts',
+    from: "m.details::jsonb - 'contact_id' - 'metadata' ||",
+    to: "m.details::jsonb - 'contact_id' ||",
+    tests: ['test/journeys/metadata.test.ts'],
+    named: 'goes with the contact that they were for',
+    harm: 'what was kept of a person with messages outlives the deletion of the contact',
   },
 ];

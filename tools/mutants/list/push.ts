@@ -403,8 +403,8 @@ export const push: readonly Mutant[] = [
   },
   {
     file: 'src/messages/erasure/store.ts',
-    from: "m.details::jsonb - 'contact_id' ||",
-    to: 'm.details::jsonb ||',
+    from: "m.details::jsonb - 'contact_id' - 'metadata' ||",
+    to: "m.details::jsonb - 'metadata' ||",
     tests: journey,
     named: 'a deleted contact is erased from its pushes, and no other contact is',
     harm: 'pushes name a contact that was deleted',
