@@ -22,3 +22,4 @@ export { countCampaignsUnderWay } from './engine-store.ts';
 export { campaignsUnderWay } from './keeper-store.ts';
 export { createCampaignDescriber } from './told-events.ts';
 export { categoryInput, pickValues, variablesInput, variablesOrNull } from './content-fields.ts';
+export { toldCampaign } from './schema.ts';

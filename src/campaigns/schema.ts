@@ -1,4 +1,5 @@
 import { type Static, type TObject, type TProperties, type TSchema, Type } from 'typebox';
+import { sendingChannels } from '../channels/channel.ts';
 import { currencySum } from '../events/events.ts';
 import { paginationParameters } from '../platform/http/pagination.ts';
 import { instant, literals, nameText, referenceOf } from '../platform/http/shapes.ts';
@@ -134,6 +135,13 @@ export type CampaignStats = Static<typeof stats>;
 const nullable = (schema: TSchema, description?: string) =>
   Type.Union([schema, Type.Null()], description === undefined ? {} : { description });
 
+const pauseReason = nullable(
+  literals(pauseReasons, {
+    title: 'CampaignPauseReason',
+  }),
+  'A campaign that missed its schedule waits for `resume`; others continue automatically.',
+);
+
 /** The channel's inputs come between the campaign's name and its results. */
 function recordOf(title: string, contentRecord: TProperties): TObject {
   return Type.Object(
@@ -153,12 +161,7 @@ function recordOf(title: string, contentRecord: TProperties): TObject {
       started_at: nullable(instant, 'When the first copy was handed off.'),
       completed_at: nullable(instant),
       cancelled_at: nullable(instant),
-      pause_reason: nullable(
-        literals(pauseReasons, {
-          title: 'CampaignPauseReason',
-        }),
-        'A campaign that missed its schedule waits for `resume`; others continue automatically.',
-      ),
+      pause_reason: pauseReason,
       failure_reason: nullable(Type.String()),
       created_at: instant,
       updated_at: instant,
@@ -179,3 +182,22 @@ export function listedCampaignRecord({ noun, contentRecord, bodyFields }: Campai
     Object.fromEntries(Object.entries(contentRecord).filter(([field]) => !bodyFields.includes(field))),
   );
 }
+
+/** What programs are told of a campaign of any channel (told-events.ts), beside the fields of its channel alone. */
+export const toldCampaign = Type.Object(
+  {
+    object: Type.Literal('campaign'),
+    id: Type.String({ format: 'uuid' }),
+    channel: Type.Optional(literals(sendingChannels)),
+    name: Type.Optional(Type.String()),
+    status: Type.Optional(campaignStatus),
+    pause_reason: Type.Optional(pauseReason),
+    stats: Type.Optional(stats),
+  },
+  {
+    title: 'WebhookEventCampaign',
+    additionalProperties: true,
+    description:
+      'A campaign as lists of its channel have it. Of a campaign that is gone, `object` and `id` are left.',
+  },
+);

@@ -6,7 +6,7 @@ import {
   toldContact,
   toldSuppression,
 } from '../audience/audience.ts';
-import { createCampaignDescriber } from '../campaigns/campaigns.ts';
+import { createCampaignDescriber, toldCampaign } from '../campaigns/campaigns.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { createRecipientDescriber, type ReadHorizon, toldRecipient } from '../messages/messages.ts';
 import { createSegmentDescriber, toldSegment } from '../segments/segments.ts';
@@ -31,13 +31,14 @@ export function createEventDescribers(tools: ShowTools & { readHorizon: ReadHori
 }
 
 /** What they tell. */
-export const eventSchemas = {
+export const eventSchemas: Readonly<Record<string, TObject>> = {
   ...({
     email: toldRecipient,
     sms: toldRecipient,
     push: toldRecipient,
     chatapp: toldRecipient,
   } satisfies Record<SendingChannel, TObject>),
+  campaign: toldCampaign,
   contact: toldContact,
   suppression: toldSuppression,
   segment: toldSegment,

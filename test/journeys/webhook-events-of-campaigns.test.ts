@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
 import { type CampaignStatus, campaignStatuses } from '../../src/campaigns/states.ts';
+import { createEventCheck } from '../support/described-events.ts';
 import {
   authorize,
   createShiftedClock,
@@ -195,6 +196,10 @@ test('one that is sent is told of as it moves, with the record that lists have',
     authorize(other),
   );
   expect(new Set(page.data.map(({ data }) => data.id))).toEqual(new Set([theirs]));
+  const isDescribed = createEventCheck();
+  expect(page.data.filter((event) => !isDescribed(event))).toEqual([]);
+  const [first] = page.data;
+  expect(isDescribed({ ...first, data: { ...first!.data, status: 'arrived' } })).toBe(false);
 });
 
 test('one that is paused is told of with the reason, however it goes on by then', async () => {

@@ -1,10 +1,7 @@
 /** What happens to messages, as programs read it from the log of their organization. */
-import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { parseTimestamp } from '../../src/platform/clock.ts';
-import { isUuid } from '../../src/platform/ids.ts';
-import { describeApi } from '../../src/roles/api-description.ts';
 import { dropOldEvents } from '../../src/webhooks/webhooks.ts';
+import { createEventCheck } from '../support/described-events.ts';
 import {
   authorize,
   createShiftedClock,
@@ -109,16 +106,10 @@ describe('an organization that wants everything', () => {
   });
 
   test('reads what the description says, of whatever happened', async () => {
-    const { schemas } = describeApi().components;
-    const ajv = new Ajv2020({
-      strict: false,
-      formats: { uuid: isUuid, 'date-time': (text) => parseTimestamp(text) !== null },
-    });
-    const isDescribed = ajv.compile({ $ref: '#/components/schemas/WebhookEvent', components: { schemas } });
+    const isDescribed = createEventCheck();
     const { data } = await readPage({ limit: '200' });
     expect(new Set(data.map(({ type }) => type)).size).toBeGreaterThanOrEqual(3);
-    for (const event of data)
-      expect([event, isDescribed(event), isDescribed.errors]).toEqual([event, true, null]);
+    expect(data.filter((event) => !isDescribed(event))).toEqual([]);
     const [first] = data;
     expect(isDescribed({ ...first, data: { ...first!.data, recipient: {} } })).toBe(false);
     // Of what was erased.
