@@ -182,8 +182,8 @@ export const audience: readonly Mutant[] = [
     file: 'src/audience/contact-store.ts',
     from: 'and c.${addressColumns[channel].key} = $2`',
     to: 'and c.email_key = $2`',
-    tests: ['test/journeys/sms.test.ts'],
-    named: 'stops texts to its number, is answered, and starts them again',
+    tests: ['test/journeys/webhook-events-of-audience.test.ts'],
+    named: 'a person texts',
     harm: 'STOP of a number does not unsubscribe the contact who has it',
   },
   {
