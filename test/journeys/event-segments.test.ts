@@ -550,12 +550,15 @@ describe('without a worker', () => {
     const [bought, visited] = [unique('bought.'), unique('visited.')];
     for (const name of [bought, visited]) await defineEvent(server, { name });
     const startMs = clock.nowMs();
-    // Each has its own mixture of both, minutes apart; some happened in the same instant.
-    const happened = Array.from({ length: 36 }, (_, n) => ({
-      event: n % 3 === 0 ? bought : visited,
-      external_id: `mixed ${(n * 5) % 11}`,
-      atMs: startMs - (((n >> 1) * 37) % 23) * hourMs - n * 60_000,
-    }));
+    // Some did one of them only, minutes apart; some happened in the same instant.
+    const happened = Array.from({ length: 36 }, (_, n) => {
+      const person = (n * 5) % 11;
+      return {
+        event: person < 4 || (person < 7 && n % 2 === 0) ? bought : visited,
+        external_id: `mixed ${person}`,
+        atMs: startMs - (((n >> 1) * 37) % 23) * hourMs - n * 60_000,
+      };
+    });
     const events = happened.map(({ atMs, ...one }) => ({
       ...one,
       occurred_at: new Date(atMs).toISOString(),
