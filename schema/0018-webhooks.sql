@@ -79,6 +79,9 @@ create table webhook_cursors (
   webhook_id uuid not null,
   -- The first event that it was not told of.
   next_position bigint not null,
+  -- How many rounds were written. Each is written only if none was since it was read: by another node, which has told the
+  -- same events, or by somebody who wants something else.
+  rounds bigint not null default 0,
   -- Attempts that failed since the last that succeeded.
   failures integer not null default 0,
   -- Since when it takes nothing: it is told of one event at a time until it takes one.

@@ -41,7 +41,7 @@ export function startWebhookDelivery(tools: DeliveringTools): RunningChore {
       place.release();
       return false;
     }
-    const work = tellEndpoint(tools, key, AbortSignal.any([stopping.signal, lock.signal]))
+    const work = tellEndpoint(tools, key, { stopping: stopping.signal, lost: lock.signal })
       .catch((cause: unknown) => {
         if (stopping.signal.aborted) return;
         paused.add(key.id, faultPauseMs);

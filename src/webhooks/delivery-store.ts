@@ -20,6 +20,7 @@ export type Endpoint = {
   headers: Record<string, string>;
   concurrency: number;
   next_position: number;
+  rounds: number;
   failures: number;
   failing_since: Date | null;
   last_success_at: Date | null;
@@ -146,7 +147,7 @@ export async function findEndpoint(
   const [row] = await connection.rows(
     unpreparedStatement<Endpoint>(
       `select w.id, w.url, w.events, w.campaign_events, w.secrets_sealed, w.headers, w.concurrency, c.next_position,
-         c.failures, c.failing_since, c.last_success_at
+         c.rounds, c.failures, c.failing_since, c.last_success_at
        from webhooks w
        join webhook_cursors c on c.organization_id = w.organization_id and c.webhook_id = w.id
        where w.organization_id = $1 and w.id = $2 and w.kind = 'url' and w.status = 'enabled'`,
@@ -264,9 +265,9 @@ export async function saveAttempts(
 
 /** How far an endpoint was told, and how it does. */
 export type Progress = {
-  /** Only if it is still this one: whoever has moved the cursor meanwhile wanted something else. */
-  from: number;
-  to: number;
+  /** The rounds that were written when this one was read. */
+  rounds: number;
+  nextPosition: number;
   failures: number;
   failingSince: Date | null;
   nextTryAt: Date | null;
@@ -275,7 +276,7 @@ export type Progress = {
   failure: { at: Date; status: number | null; message: string } | null;
 };
 
-/** Returns whether there still is such a webhook. */
+/** Returns whether it was written: the webhook is still there, and nobody was before. */
 export async function saveProgress(
   connection: Connection,
   { organizationId, id }: WebhookKey,
@@ -284,20 +285,19 @@ export async function saveProgress(
   const rows = await connection.rows(
     unpreparedStatement(
       `update webhook_cursors
-       set next_position = case when next_position = $3 then $4 else next_position end,
-         failures = $5, failing_since = $6, next_try_at = $7,
+       set rounds = rounds + 1, next_position = $4, failures = $5, failing_since = $6, next_try_at = $7,
          last_success_at = coalesce($8::timestamptz, last_success_at),
          last_failure_at = coalesce($9::timestamptz, last_failure_at),
          last_failure_status = case when $9::timestamptz is null then last_failure_status else $10 end,
          last_failure_message = coalesce($11, last_failure_message)
-       where organization_id = $1 and webhook_id = $2
+       where organization_id = $1 and webhook_id = $2 and rounds = $3
        returning webhook_id`,
     ),
     [
       organizationId,
       id,
-      progress.from,
-      progress.to,
+      progress.rounds,
+      progress.nextPosition,
       progress.failures,
       progress.failingSince,
       progress.nextTryAt,

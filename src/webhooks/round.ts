@@ -5,7 +5,8 @@ import { asksForLess } from './retry-schedule.ts';
 
 /**
  * A round: some events are told to an endpoint, several at once, begun in the order of their positions. It ends early where
- * the endpoint takes nothing any more: then the events that were not begun stay in the log, and are no attempts.
+ * the endpoint takes nothing any more, or takes long: then the events that were not begun stay in the log, and are no
+ * attempts.
  */
 
 export type RoundItem = {
@@ -48,6 +49,12 @@ export type Round = {
 /** So many failures in a row, and nothing taken for so long: it is the endpoint, and not some events. */
 const failuresMax = 20;
 const silentMs = 5 * 60_000;
+/**
+ * After this time nothing more of a round is begun. With more, an endpoint that was paused, deleted or given another URL or
+ * secret meanwhile goes on to be called as it was, and more is told twice after a crash; with less, slow endpoints are
+ * written more often.
+ */
+const beginningMs = 10_000;
 /** While all places for attempts are taken. */
 const busyPauseMs = 50;
 
@@ -56,7 +63,8 @@ export async function tellRound(clock: Clock, round: Round): Promise<RoundOutcom
   const isOrdered = concurrency === 1;
   const outcome: RoundOutcome = { ...round.state, concluded: [], isFailing: false, isGone: false };
   let mayBegin = concurrency;
-  const isOver = () => signal.aborted || outcome.isFailing || outcome.isGone;
+  const endMs = clock.monotonicMs() + beginningMs;
+  const isOver = () => signal.aborted || outcome.isFailing || outcome.isGone || clock.monotonicMs() >= endMs;
 
   const conclude = (item: RoundItem, attempt: ConcludedItem['attempt']) => {
     const atMs = clock.nowMs();

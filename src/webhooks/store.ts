@@ -156,7 +156,10 @@ export async function saveStatus(
   );
 }
 
-/** It is no failure of the endpoint any more, and is tried at once; `fromNow`: with what happens from now on. */
+/**
+ * It is no failure of the endpoint any more, and is tried at once; `fromNow`: with what happens from now on. What is under
+ * way would make it a failure again, or move the cursor, and is not written.
+ */
 export async function resetCursor(
   connection: Connection,
   { organizationId, id }: WebhookKey,
@@ -166,6 +169,7 @@ export async function resetCursor(
     unpreparedStatement(
       `update webhook_cursors
        set failures = 0, failing_since = null, next_try_at = null,
+         rounds = case when $3 or failing_since is not null then rounds + 1 else rounds end,
          next_position = case
            when $3
              then coalesce((select last_position from webhook_positions where organization_id = $1), 0) + 1

@@ -18,7 +18,8 @@ import type { WebhookKey } from './store.ts';
  * 3. **written**: the cursor moves behind all that was attempted. What was taken leaves no other trace, but for a sample;
  *    what was not is a delivery to be retried.
  *
- * If the process dies in between, the round is told once more by whoever comes next, under the same ids.
+ * If the process dies in between, the round is told once more by whoever comes next, under the same ids. One that has lost
+ * its lock, and lives on, writes nothing; nor does one that has not noticed, if another was first to write the same round.
  *
  * An endpoint that takes nothing is `failing`: it is told of the oldest event alone, at growing intervals, and the rest
  * waits in the log. When it takes that one, everything goes on; when it has taken nothing for days, it is disabled.
@@ -42,7 +43,13 @@ const longestPauseMs = 86_400_000;
 const keptMax = 5;
 const sampledOf = 20;
 
-export async function tellEndpoint(tools: TellingTools, key: WebhookKey, signal: AbortSignal): Promise<void> {
+/** Until nothing is left, the worker stops, or another may have the endpoint: then nothing more is begun, or written. */
+export async function tellEndpoint(
+  tools: TellingTools,
+  key: WebhookKey,
+  { stopping, lost }: { stopping: AbortSignal; lost: AbortSignal },
+): Promise<void> {
+  const signal = AbortSignal.any([stopping, lost]);
   while (!signal.aborted) {
     const read = await readRound(tools, key);
     if (read === null) return;
@@ -64,7 +71,9 @@ export async function tellEndpoint(tools: TellingTools, key: WebhookKey, signal:
           secrets: read.secrets,
         }),
     });
-    if (!(await writeRound(tools, key, read, outcome))) return;
+    // No attempt, and so nothing that puts off the next one: there was no place, or the worker is stopping.
+    if (items.length > 0 && outcome.concluded.length === 0) continue;
+    if (!(await writeRound(tools, key, { read, outcome, lost }))) return;
   }
 }
 
@@ -120,12 +129,11 @@ async function readRound(tools: TellingTools, key: WebhookKey): Promise<ReadRoun
   });
 }
 
-/** Returns whether to go on: there still is such an endpoint, and it takes events. */
+/** Returns whether to go on: the endpoint is still there and ours, and takes events. */
 async function writeRound(
   tools: TellingTools,
   key: WebhookKey,
-  read: ReadRound,
-  outcome: RoundOutcome,
+  { read, outcome, lost }: { read: ReadRound; outcome: RoundOutcome; lost: AbortSignal },
 ): Promise<boolean> {
   const { database, clock, random } = tools;
   const { endpoint } = read;
@@ -147,16 +155,18 @@ async function writeRound(
   const isOver =
     outcome.isGone || (failingSince !== null && at.getTime() - failingSince.getTime() >= failingMax);
   return database.asOrganizations([key.organizationId], async (transaction) => {
-    const isThere = await store.saveProgress(transaction, key, {
-      from: endpoint.next_position,
-      to: nextPositionOf(read, outcome),
+    // While PostgreSQL was away, another may have begun what would be told again because of this.
+    if (lost.aborted) return false;
+    const isOurs = await store.saveProgress(transaction, key, {
+      rounds: endpoint.rounds,
+      nextPosition: nextPositionOf(read, outcome),
       failures,
       failingSince,
       nextTryAt: isFailing ? dateOf(at.getTime() + (pauseMs ?? longestPauseMs)) : null,
       lastSuccessAt: outcome.lastSuccessAtMs === null ? null : dateOf(outcome.lastSuccessAtMs),
       failure: failure ?? null,
     });
-    if (!isThere) return false;
+    if (!isOurs) return false;
     const kept = outcome.concluded.filter((concluded) => isKept(concluded, outcome.concluded.length));
     await store.saveAttempts(
       transaction,

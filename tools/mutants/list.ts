@@ -37,6 +37,7 @@ import { retention } from './list/retention.ts';
 import { international } from './list/international.ts';
 import { webhookAttempts } from './list/webhook-attempts.ts';
 import { webhookEventsOfAudience } from './list/webhook-events-of-audience.ts';
+import { webhookRounds } from './list/webhook-rounds.ts';
 import type { Mutant } from './mutant.ts';
 
 export const allMutants: readonly Mutant[] = [
@@ -78,4 +79,5 @@ export const allMutants: readonly Mutant[] = [
   ...erasure,
   ...webhookAttempts,
   ...webhookEventsOfAudience,
+  ...webhookRounds,
 ];
