@@ -16,6 +16,7 @@ import { stopAllOnExit } from './processes.ts';
 import { benchPush } from './push.ts';
 import { benchSms } from './sms.ts';
 import { benchTransactional } from './transactional.ts';
+import { benchWebhooks } from './webhooks.ts';
 
 /**
  * `npm run bench [NAME …] [--dkim]`: all benchmarks, or those that are named; with --dkim `deliver` signs what it
@@ -39,6 +40,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   push: benchPush,
   sms: benchSms,
   transactional: benchTransactional,
+  webhooks: benchWebhooks,
 };
 
 const flags = process.argv.slice(2).filter((word) => word.startsWith('--'));
