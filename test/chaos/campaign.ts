@@ -67,7 +67,7 @@ async function killWhileSending(
 
   const ends = new AbortController();
   const changing = changeContacts(client, expected, createRandom(plan.seed, 'changes'), ends.signal);
-  const kills = await killMany(installation, plan.kills, createRandom(plan.seed, 'kills'));
+  const kills = countKills(await killMany(installation, plan.kills, createRandom(plan.seed, 'kills')));
   ends.abort();
   const changes = await changing;
   const seconds = await whenSent(installation, sender, id, startedAtMs);
@@ -229,26 +229,37 @@ async function changeContacts(
 
 const killPausesMs = [200, 1_200] as const;
 
+/** A kill, in epoch milliseconds: until the process was gone or, of PostgreSQL, until the next one took a connection. */
+export type Interval = { victim: Victim; beganAtMs: number; endedAtMs: number };
+
 export async function killMany(
   installation: Installation,
   count: number,
   random: Random,
   pausesMs: readonly [number, number] = killPausesMs,
-): Promise<Record<Victim, number>> {
-  const kills: Record<Victim, number> = { api: 0, worker: 0, postgres: 0 };
+): Promise<Interval[]> {
+  const kills: Interval[] = [];
   for (let killed = 0; killed < count; killed += 1) {
     await delay(random.between(...pausesMs));
     const victim = random.pick<Victim>(['worker', 'worker', 'postgres', 'api']);
-    kills[victim] += 1;
+    const beganAtMs = Date.now();
+    const note = (endedAtMs: number) => kills.push({ victim, beganAtMs, endedAtMs });
     if (victim === 'postgres') {
-      await installation.killPostgres();
+      note(await installation.killPostgres());
       continue;
     }
     const server = victim === 'api' ? installation.api : random.pick(installation.workers);
     await server.kill();
+    note(Date.now());
     server.start();
   }
   return kills;
+}
+
+export function countKills(kills: readonly Interval[]): Record<Victim, number> {
+  const counts: Record<Victim, number> = { api: 0, worker: 0, postgres: 0 };
+  for (const { victim } of kills) counts[victim] += 1;
+  return counts;
 }
 
 /** A process that is killed wakes no other: the workers find the campaign when they next look by themselves. */

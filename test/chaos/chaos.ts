@@ -6,12 +6,14 @@ import type { MessagesReport } from './messages.ts';
 import { runNeighbour } from './neighbour.ts';
 import { runPush } from './push.ts';
 import { runSms } from './sms.ts';
+import { runWebhooks } from './webhooks.ts';
 
 /**
  * `npm run chaos -- [--seed N] [--sends 10000] [--kills 200] [--faults api,worker,postgres,all,zombie,stopped,cut,bodies,disk,crash-points]
  *   [--outage-seconds 180]`,
  * `npm run chaos -- --campaign 50000 [--seed N] [--kills 20]`,
  * `npm run chaos -- --sms 10000 [--seed N] [--kills 20]`, and in the same way `--push 10000` or `--chatapp 4000`,
+ * `npm run chaos -- --webhooks [--seed N] [--sends 10000] [--kills 20]`,
  * `npm run chaos -- --neighbour 60`, of which each of two parts takes so many seconds
  *
  * Kills the processes of an installation of its own under load, and compares the responses to clients, the database and
@@ -27,6 +29,7 @@ const { values } = parseArgs({
     push: { type: 'string' },
     chatapp: { type: 'string' },
     neighbour: { type: 'string' },
+    webhooks: { type: 'boolean', default: false },
     faults: { type: 'string', default: usualFaults.join(',') },
     'outage-seconds': { type: 'string' },
   },
@@ -37,7 +40,9 @@ const plan = {
   kills: readCount(
     'kills',
     values.kills ??
-      ((values.campaign ?? values.sms ?? values.push ?? values.chatapp) === undefined ? '200' : '20'),
+      (values.webhooks || (values.campaign ?? values.sms ?? values.push ?? values.chatapp) !== undefined
+        ? '20'
+        : '200'),
   ),
   faults: values.faults.split(',').map(readFault),
   outageMs:
@@ -65,6 +70,8 @@ if (values.sms !== undefined) {
   process.exitCode = printMessages(
     await runChatApp({ ...plan, messages: readCount('chatapp', values.chatapp) }, onStart),
   );
+} else if (values.webhooks) {
+  process.exitCode = printMessages(await runWebhooks({ ...plan, emails: plan.sends }, onStart));
 } else if (values.neighbour !== undefined) {
   const { violations, slow, deeds, neighbour, evidence, ...figures } = await runNeighbour(
     { seconds: readCount('neighbour', values.neighbour) },

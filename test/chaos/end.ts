@@ -83,3 +83,44 @@ export async function applyEverythingTold({ ask }: Installation): Promise<void> 
     await delay(pauseMs);
   }
 }
+
+/** All that is to be told, and has not been yet: what waits to be numbered, for endpoints, and to be tried again. */
+const countUntold = `
+  select (select count(*) from webhook_outbox)
+    + (select count(*) from webhook_deliveries where due_at is not null)
+    + (select coalesce(sum(greatest(p.last_position - c.next_position + 1, 0)), 0)::bigint
+       from webhook_cursors c
+       join webhook_positions p using (organization_id)) as count`;
+
+/** Resolves with how many retries were made due early, when everything was told or nothing has been for half a minute. */
+export async function tellEverything({ ask }: Installation): Promise<number> {
+  let hurried = 0;
+  let fewest = Infinity;
+  let progressAtMs = performance.now();
+  for (;;) {
+    const [untold] = await ask<{ count: number }>(countUntold);
+    const count = untold?.count ?? 0;
+    if (count === 0) return hurried;
+    if (count < fewest) {
+      fewest = count;
+      progressAtMs = performance.now();
+    }
+    if (performance.now() - progressAtMs > standstillMsMax) return hurried;
+    const brought = await Promise.all([
+      ask(
+        `update webhook_deliveries set due_at = now()
+         where due_at > now() + interval '2 seconds'
+         returning event_id`,
+      ),
+      ask(
+        `update webhook_cursors set next_try_at = now()
+         where next_try_at > now() + interval '2 seconds'
+         returning webhook_id`,
+      ),
+    ]);
+    hurried += brought.flat().length;
+    for (const topic of ['webhook_outbox', 'webhook_events'])
+      await ask(`select pg_notify('postillion_${topic}', '')`);
+    await delay(pauseMs);
+  }
+}

@@ -1,4 +1,4 @@
-import { killMany } from './campaign.ts';
+import { countKills, type Interval, killMany } from './campaign.ts';
 import { emptyQueue, type Hurry } from './end.ts';
 import type { Victim } from './faults.ts';
 import { createInstallation, type Installation } from './installation.ts';
@@ -80,7 +80,7 @@ export async function sendWhileKilling(
   installation: Installation,
   { name, sends, kills: killsCount, perSecond, draw }: KilledLoad,
   { seed, random }: { seed: number; random: Random },
-): Promise<Pick<MessagesReport, 'kills' | 'ledger' | 'hurry'>> {
+): Promise<Pick<MessagesReport, 'kills' | 'ledger' | 'hurry'> & { intervals: readonly Interval[] }> {
   const killPauseMs = Math.max((sends * 1_000) / perSecond / killsCount, killPauseMsMin);
   const pausesMs = [0.4 * killPauseMs, 1.6 * killPauseMs] as const;
   const killsOver = new AbortController();
@@ -90,6 +90,6 @@ export async function sendWhileKilling(
   const ledger = createLedger();
   const load = { name, sends, clients, draw, perSecond: (sends * 1_000) / (killsCount * killPauseMs) };
   await runLoad(installation, ledger, load, random, killsOver.signal);
-  const kills = await killing;
-  return { kills, ledger, hurry: await emptyQueue(installation) };
+  const intervals = await killing;
+  return { kills: countKills(intervals), intervals, ledger, hurry: await emptyQueue(installation) };
 }
