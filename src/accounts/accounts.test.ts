@@ -79,12 +79,12 @@ test('an update changes what it names and leaves everything else, also in other 
   const [id, other] = [await anOrganization(), await anOrganization()];
   const [before, otherBefore] = [await readOrganization(id), await readOrganization(other)];
   clock.advance(60_000);
-  const isKnown = await updateOrganization(tools, id, {
+  const changed = await updateOrganization(tools, id, {
     requestsPerWindow: 7,
     quotas: { email: 1_000, sms: 0 },
     limits: { domains: 5, segments: 6, events: 8 },
   });
-  expect(isKnown).toBe(true);
+  expect(changed).toEqual({ suspended: [], resumed: [] });
   expect(await readOrganization(id)).toEqual({
     ...before,
     requests_per_window: 7,
@@ -105,11 +105,17 @@ test('a channel that is suspended twice is suspended once, and resumed by one wo
   const id = await anOrganization();
   const suspendedOf = async () => [...((await readOrganization(id)).suspended_channels as string[])].sort();
   await updateOrganization(tools, id, { suspend: ['email'] });
-  await updateOrganization(tools, id, { suspend: ['email', 'sms'] });
+  expect(await updateOrganization(tools, id, { suspend: ['email', 'sms'] })).toEqual({
+    suspended: ['sms'],
+    resumed: [],
+  });
   expect(await suspendedOf()).toEqual(['email', 'sms']);
   await updateOrganization(tools, id, { requestsPerWindow: 5 });
   expect(await suspendedOf()).toEqual(['email', 'sms']);
-  await updateOrganization(tools, id, { resume: ['email', 'push'] });
+  expect(await updateOrganization(tools, id, { resume: ['email', 'push'] })).toEqual({
+    suspended: [],
+    resumed: ['email'],
+  });
   expect(await suspendedOf()).toEqual(['sms']);
   expect(await loadSendingPlans(database, [id], 'sms')).toEqual([
     { organizationId: id, quota: null, isSuspended: true, guardSuspension: null },
@@ -118,7 +124,7 @@ test('a channel that is suspended twice is suspended once, and resumed by one wo
 });
 
 test('an update of an organization that does not exist says so', async () => {
-  expect(await updateOrganization(tools, tools.newId(), { requestsPerWindow: 5 })).toBe(false);
+  expect(await updateOrganization(tools, tools.newId(), { requestsPerWindow: 5 })).toBeNull();
 });
 
 test('the plan that is loaded for a channel is that of the channel', async () => {

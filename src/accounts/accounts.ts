@@ -66,12 +66,12 @@ export async function renameOrganization(
   return store.renameOrganization(database, organizationId, name, now(clock));
 }
 
-/** Returns whether the organization exists. */
+/** Null if there is no such organization. */
 export async function updateOrganization(
   tools: { database: Connection; clock: Clock },
   organizationId: string,
   change: PlanChange,
-): Promise<boolean> {
+): Promise<store.SuspensionChange | null> {
   return store.updateOrganization(tools.database, organizationId, change, now(tools.clock));
 }
 

@@ -145,13 +145,16 @@ export async function renameOrganization(
   return row?.former ?? null;
 }
 
-/** Applies the change and returns whether the organization exists. */
+/** Channels that an organization may not send on since a change, and those that it may send on again. */
+export type SuspensionChange = { suspended: Channel[]; resumed: Channel[] };
+
+/** Applies the change. Null if there is no such organization. */
 export async function updateOrganization(
   connection: Connection,
   organizationId: string,
   change: PlanChange,
   updatedAt: Date,
-): Promise<boolean> {
+): Promise<SuspensionChange | null> {
   const columns: [string, unknown][] = [];
   if (change.requestsPerWindow !== undefined) columns.push(['requests_per_window', change.requestsPerWindow]);
   if (change.eventsPerWindow !== undefined) columns.push(['events_per_window', change.eventsPerWindow]);
@@ -172,16 +175,23 @@ export async function updateOrganization(
     for (const column of guardColumns) columns.push([column, null]);
 
   const assignments = columns.map(([column], index) => `${column} = $${index + 5}, `).join('');
-  const rows = await connection.rows(
-    unpreparedStatement(
-      `update organizations
+  const [row] = await connection.rows(
+    unpreparedStatement<{ before: Channel[]; after: Channel[] }>(
+      `with former as (
+         select id, suspended_channels
+         from organizations
+         where id = $1
+         for update
+       )
+       update organizations
        set ${assignments}
          suspended_channels = array(
-           select unnest(suspended_channels || $3::text[]) except select unnest($4::text[])
+           select unnest(former.suspended_channels || $3::text[]) except select unnest($4::text[])
          ),
          updated_at = $2
-       where id = $1
-       returning id`,
+       from former
+       where organizations.id = former.id
+       returning former.suspended_channels as before, organizations.suspended_channels as after`,
     ),
     [
       organizationId,
@@ -191,7 +201,12 @@ export async function updateOrganization(
       ...columns.map(([, value]) => value),
     ],
   );
-  return rows.length === 1;
+  if (row === undefined) return null;
+  const { before, after } = row;
+  return {
+    suspended: after.filter((channel) => !before.includes(channel)),
+    resumed: before.filter((channel) => !after.includes(channel)),
+  };
 }
 
 const guardColumns = ['guard_suspended_at', 'guard_sent', 'guard_bounced', 'guard_complained'] as const;

@@ -49,6 +49,7 @@ export { hasAccount as hasChatAppAccount } from './account-store.ts';
 export { noteVerdicts, refusalsMax, type TemplateVerdict } from './refusals.ts';
 export { chatTemplateRules } from './rules.ts';
 export { findRefusedTemplates } from './store.ts';
+export { describeTemplateEvents } from './told-events.ts';
 export { applyTemplateReviews, noteTemplateFinding, type TemplateFinding } from './reviewing.ts';
 
 /** A template, as a message that is made of it needs it. */

@@ -2,6 +2,7 @@ import { type Clock, dateOf, now } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
 import { endOver } from './ending.ts';
+import { logPauseEnd } from './logged-events.ts';
 import { saveReview } from './reviewing.ts';
 import * as store from './store.ts';
 
@@ -126,5 +127,12 @@ export async function noteVerdicts(
 
 /** Ends pauses at their time (ending.ts). */
 export function endPauses(tools: { database: Database; clock: Clock }): Promise<Date | null> {
-  return endOver(tools, { end: store.clearEndedPauses, findNext: store.findNextPauseEnd });
+  return endOver(tools, {
+    end: async (connection, at, limit) => {
+      const ended = await store.clearEndedPauses(connection, at, limit);
+      for (const row of ended) await logPauseEnd(connection, row, at);
+      return ended.length;
+    },
+    findNext: store.findNextPauseEnd,
+  });
 }

@@ -4,6 +4,7 @@ import { type Clock, now } from '../platform/clock.ts';
 import type { Log } from '../platform/log.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
+import { logTemplateChange } from './logged-events.ts';
 import { applyReview, findUnsendability, type ReviewSource } from './review.ts';
 import * as store from './store.ts';
 
@@ -49,6 +50,7 @@ export async function saveReview(
 ): Promise<boolean> {
   const { organization_id: organizationId, id } = before;
   await store.saveTemplate(transaction, { organizationId, id, change, at });
+  await logTemplateChange(transaction, before, change, at);
   const hasTurned = findUnsendability(before) !== findUnsendability(change);
   if (hasTurned) await wakeOnce(transaction, 'campaigns');
   return hasTurned;

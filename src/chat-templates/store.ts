@@ -388,10 +388,14 @@ const selectRefused = statement<{ id: string }>(
    where organization_id = $1 and refused_reports <> '{}' and deleted_at is null`,
 );
 
-/** Of all organizations, by the index chat_templates_paused. Returns how many there were. */
-export async function clearEndedPauses(connection: Connection, at: Date, limit: number): Promise<number> {
-  const rows = await connection.rows(
-    unpreparedStatement(
+/** Of all organizations, by the index chat_templates_paused. */
+export async function clearEndedPauses(
+  connection: Connection,
+  at: Date,
+  limit: number,
+): Promise<TemplateRow[]> {
+  return connection.rows(
+    unpreparedStatement<TemplateRow>(
       `with over as (
          select organization_id, id
          from chat_templates
@@ -403,11 +407,10 @@ export async function clearEndedPauses(connection: Connection, at: Date, limit: 
        set paused_until = null, updated_at = $1
        from over
        where ${hasKeyOf('t', 'over', ['id'])}
-       returning true as is_over`,
+       returning ${templateColumns}`,
     ),
     [at, limit],
   );
-  return rows.length;
 }
 
 /** Of all organizations, by the index chat_templates_paused; null where nothing is paused. */

@@ -7,10 +7,12 @@ import { hasRoomForReturnPath, returnPathHost, trackingHost } from './records.ts
 import type { DomainTools } from './registration.ts';
 import * as store from './store.ts';
 import type { DomainName } from './store.ts';
+import { logDomain } from './told-events.ts';
 
 export type { InstanceHosts } from './records.ts';
 export { domainRules, ownHostsSetting } from './rules.ts';
 export { domainFormats } from './schema.ts';
+export { createDomainDescriber } from './told-events.ts';
 export { examineVerifiedDomains } from './verification.ts';
 export {
   type DomainName,
@@ -127,7 +129,9 @@ export async function verifyByOperator(tools: DomainTools, wanted: DomainName): 
         nextCheckAt: null,
         createdAt: at,
       }));
-    await store.markVerified(transaction, { organizationId: domain.organizationId, id }, at);
+    const key = { organizationId: domain.organizationId, id };
+    if (await store.markVerified(transaction, key, at))
+      await logDomain(transaction, key, 'domain.verified', at);
     return { kind: 'verified', id, name };
   });
 }

@@ -222,15 +222,36 @@ export async function setKeyPair(
   );
 }
 
-/** Competes with every other verification of the same name: the unique index lets one organization win. */
-export async function markVerified(connection: Connection, domain: DomainKey, at: Date): Promise<void> {
-  await connection.rows(
+/**
+ * Competes with every other verification of the same name: the unique index lets one organization win. Returns whether it was
+ * verified by this.
+ */
+export async function markVerified(connection: Connection, domain: DomainKey, at: Date): Promise<boolean> {
+  const rows = await connection.rows(
     unpreparedStatement(
       `update domains
        set status = 'verified', verified_at = coalesce(verified_at, $3), updated_at = $3
-       where organization_id = $1 and id = $2`,
+       where organization_id = $1 and id = $2 and status <> 'verified'
+       returning id`,
     ),
     [domain.organizationId, domain.id, at],
+  );
+  return rows.length === 1;
+}
+
+/** Those that there are. */
+export async function findDomains(
+  connection: Connection,
+  organizationId: string,
+  ids: readonly string[],
+): Promise<DomainRow[]> {
+  return connection.rows(
+    unpreparedStatement<DomainRow>(
+      `select ${domainColumns}
+       from domains
+       where organization_id = $1 and id = any ($2::uuid[])`,
+    ),
+    [organizationId, ids],
   );
 }
 

@@ -15,6 +15,7 @@ import {
   type RecordKind,
 } from './records.ts';
 import type { DomainTools } from './registration.ts';
+import { logDomain } from './told-events.ts';
 import * as store from './store.ts';
 
 /** What looking a domain up in the DNS needs besides. */
@@ -63,6 +64,11 @@ export async function checkDomain(
         answers: domain.checks_asked,
       }),
     );
+    const wasDegraded = current.degraded_since !== null;
+    if (isDegraded !== wasDegraded)
+      await asOwner(() =>
+        logDomain(transaction, key, isDegraded ? 'domain.degraded' : 'domain.recovered', at),
+      );
     if (isVerified || settings === null) return saved;
 
     const related = await store.findRelatedVerified(transaction, {
@@ -72,7 +78,8 @@ export async function checkDomain(
     if (related.length > 0) return saved;
     if (!isComplete(expected, findings)) return saved;
     return asOwner(async () => {
-      await store.markVerified(transaction, key, at);
+      if (await store.markVerified(transaction, key, at))
+        await logDomain(transaction, key, 'domain.verified', at);
       return store.findDomain(transaction, key);
     });
   });

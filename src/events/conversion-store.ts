@@ -181,6 +181,34 @@ export async function creditConversions(
   ]);
 }
 
+export type ToldConversion = {
+  id: string;
+  /** Of the event; null if nobody knows any more. */
+  name: string | null;
+  value: number | null;
+  currency: string | null;
+  message_id: string | null;
+  campaign_id: string | null;
+  category: string | null;
+};
+
+/** Those that there are, by the primary key. */
+export async function findConversions(
+  connection: Connection,
+  organizationId: string,
+  ids: readonly string[],
+): Promise<ToldConversion[]> {
+  return connection.rows(
+    unpreparedStatement<ToldConversion>(
+      `select c.id, d.name, c.value::float8 as value, c.currency, c.message_id, c.campaign_id, c.category
+       from conversions c
+       left join event_definitions d on ${hasKeyOf('d', 'c', [['number', 'definition_number']])}
+       where c.organization_id = $1 and c.id = any ($2::uuid[])`,
+    ),
+    [organizationId, ids],
+  );
+}
+
 /** Below every UUIDv7: categories have no time, and all of them stand in the first partition. */
 function idOfCategory(category: string): string {
   const hex = createHash('sha256').update(category).digest('hex');

@@ -13,6 +13,7 @@ export {
   takeDueConversions,
 } from './conversion-store.ts';
 export { currencySum } from './conversion-record.ts';
+export { describeConversions, logConversions } from './told-events.ts';
 export { eventRules } from './rules.ts';
 export { describeBatchEvents, type FieldType, fieldTypes } from './schema.ts';
 export {

@@ -118,6 +118,7 @@ export {
 } from './schema.ts';
 export { showFate } from './fate.ts';
 export { createRecipientDescriber } from './told-events.ts';
+export { describeSuspensions, logSuspensions } from './told-suspensions.ts';
 export {
   createHorizon,
   type Horizon,

@@ -1,6 +1,6 @@
 import { findKeptDays, type PlanChange, updateOrganization } from '../accounts/accounts.ts';
 import type { Installation } from '../installation/installation.ts';
-import { forgiveReputation, limitKept } from '../messages/messages.ts';
+import { forgiveReputation, limitKept, logSuspensions } from '../messages/messages.ts';
 import { now } from '../platform/clock.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
 import { wordFor } from '../platform/wording.ts';
@@ -15,7 +15,11 @@ export async function changePlan(
   // Before it may send again: else the bounces that led to the suspension would lead to the next one at once.
   if (change.resume?.includes('email')) await forgiveReputation(database, organizationId);
   await database.transaction(async (transaction) => {
-    await updateOrganization({ database: transaction, clock }, organizationId, change);
+    const changed = await updateOrganization({ database: transaction, clock }, organizationId, change);
+    const told = { organizationId, reason: 'operator', at: now(clock) } as const;
+    const { suspended = [], resumed = [] } = changed ?? {};
+    await logSuspensions(transaction, { ...told, channels: suspended, isSuspended: true });
+    await logSuspensions(transaction, { ...told, channels: resumed, isSuspended: false });
     if (change.eventsKeptDays === undefined) return;
     // Whoever is in a segment for an event that is too old now has to leave it.
     await transaction.asOrganizations([organizationId], () =>

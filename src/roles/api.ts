@@ -186,7 +186,7 @@ export function listRoutes(
       clock,
       newId,
       secrets,
-      describers: createEventDescribers({ clock, secrets, readHorizon }),
+      describers: createEventDescribers({ ...installation, readHorizon }),
       openSender: openOnce(() => createSenderOf(installation)),
       onUntold: createWaker(installation, 'webhook_events'),
       numbered,

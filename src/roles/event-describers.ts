@@ -8,13 +8,23 @@ import {
 } from '../audience/audience.ts';
 import { createCampaignDescriber, toldCampaign } from '../campaigns/campaigns.ts';
 import type { SendingChannel } from '../channels/channel.ts';
-import { createRecipientDescriber, type ReadHorizon, toldRecipient } from '../messages/messages.ts';
+import { describeTemplateEvents } from '../chat-templates/chat-templates.ts';
+import { createDomainDescriber, type InstanceHosts } from '../domains/domains.ts';
+import { describeConversions } from '../events/events.ts';
+import {
+  createRecipientDescriber,
+  describeSuspensions,
+  type ReadHorizon,
+  toldRecipient,
+} from '../messages/messages.ts';
 import { createSegmentDescriber, toldSegment } from '../segments/segments.ts';
 import type { DescribeEvents, EventDescribers } from '../webhooks/webhooks.ts';
 import { campaignChannels } from './channels.ts';
 
 /** Who tells what events happened to. */
-export function createEventDescribers(tools: ShowTools & { readHorizon: ReadHorizon }): EventDescribers {
+export function createEventDescribers(
+  tools: ShowTools & { readHorizon: ReadHorizon; hosts: InstanceHosts },
+): EventDescribers {
   const recipients = createRecipientDescriber(tools.readHorizon);
   return {
     ...({
@@ -27,6 +37,10 @@ export function createEventDescribers(tools: ShowTools & { readHorizon: ReadHori
     contact: createContactDescriber(tools),
     suppression: describeSuppressionEvents,
     segment: createSegmentDescriber(tools),
+    'chatapp.template': describeTemplateEvents,
+    domain: createDomainDescriber(tools.hosts),
+    event: describeConversions,
+    organization: describeSuspensions,
   };
 }
 

@@ -43,6 +43,16 @@ export const eventTypes = [
   'suppression.deleted',
   'segment.entered',
   'segment.left',
+  'chatapp.template.approved',
+  'chatapp.template.rejected',
+  'chatapp.template.paused',
+  'chatapp.template.recategorized',
+  'domain.verified',
+  'domain.degraded',
+  'domain.recovered',
+  'event.conversion',
+  'organization.sending_suspended',
+  'organization.sending_resumed',
   'webhook.failing',
   'webhook.disabled',
 ] as const;
@@ -56,6 +66,11 @@ export function groupOf(type: EventType): string {
   return type.slice(0, type.indexOf('.'));
 }
 
+/** What an event of this type happened to: `email`, and `chatapp.template` within its group. */
+export function subjectOf(type: EventType): string {
+  return type.slice(0, type.lastIndexOf('.'));
+}
+
 /** What was counted of a campaign. It is asked for by `campaign_events: summary` alone, and not by patterns. */
 export const progressType = 'campaign.progress' satisfies EventType;
 
@@ -63,6 +78,11 @@ export const progressType = 'campaign.progress' satisfies EventType;
 export const campaignEventChoices = ['none', 'summary', 'all'] as const;
 
 export type CampaignEvents = (typeof campaignEventChoices)[number];
+
+/** The `object` of what an event of this type happened to: `email`, `chatapp_template`. */
+export function objectOf(type: EventType): string {
+  return subjectOf(type).replaceAll('.', '_');
+}
 
 /** Types, `email.*` for all of a group, and `*` for all: those that come with later releases too. */
 export const eventPatterns: readonly string[] = ['*', ...eventGroups.map(patternOf), ...eventTypes];

@@ -4,8 +4,9 @@ import {
   type CampaignEvents,
   type EventType,
   eventTypes,
-  groupOf,
+  objectOf,
   progressType,
+  subjectOf,
   typesOf,
 } from './event-types.ts';
 import * as store from './log-store.ts';
@@ -33,7 +34,7 @@ export type DescribeEvents = (
   events: readonly LoggedEvent[],
 ) => Promise<ReadonlyMap<LoggedEvent, object>>;
 
-/** By the first part of the type of events. */
+/** By what events happen to: their types without the last part. */
 export type EventDescribers = Readonly<Record<string, DescribeEvents>>;
 
 export type LogTools = { database: Database; describers: EventDescribers };
@@ -132,10 +133,10 @@ export async function describeEvents(
   events: readonly LoggedEvent[],
 ): Promise<WebhookEvent[]> {
   const described = new Map<LoggedEvent, object>();
-  for (const [group, describe] of Object.entries(describers)) {
-    const ofGroup = events.filter(({ type }) => groupOf(type) === group);
-    if (ofGroup.length === 0) continue;
-    for (const [event, data] of await describe(connection, organizationId, ofGroup))
+  for (const [subject, describe] of Object.entries(describers)) {
+    const ofSubject = events.filter(({ type }) => subjectOf(type) === subject);
+    if (ofSubject.length === 0) continue;
+    for (const [event, data] of await describe(connection, organizationId, ofSubject))
       described.set(event, data);
   }
   return events.map((event) => ({
@@ -143,6 +144,6 @@ export async function describeEvents(
     type: event.type,
     timestamp: event.at.toISOString(),
     sequence: event.position,
-    data: described.get(event) ?? { object: groupOf(event.type), id: event.subjectId },
+    data: described.get(event) ?? { object: objectOf(event.type), id: event.subjectId },
   }));
 }

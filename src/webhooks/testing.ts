@@ -4,7 +4,7 @@ import type { Database } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
 import type { WebhookAttempt, WebhookSender } from './attempt.ts';
 import { openSecrets, secretsAt } from './endpoint-secrets.ts';
-import { type EventType, groupOf } from './event-types.ts';
+import { type EventType, objectOf } from './event-types.ts';
 import * as store from './store.ts';
 
 export type TestingTools = {
@@ -38,7 +38,7 @@ export async function testWebhook(
     type,
     timestamp: at.toISOString(),
     sequence: 0,
-    data: { object: groupOf(type), id: newId(), test: true },
+    data: { object: objectOf(type), id: newId(), test: true },
   };
   const sender = await openSender();
   const attempt = await sender.attempt({

@@ -105,7 +105,7 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
-function plan(sender: Sender, change: Parameters<typeof updateOrganization>[2]): Promise<boolean> {
+function plan(sender: Sender, change: Parameters<typeof updateOrganization>[2]): Promise<unknown> {
   return updateOrganization(server.installation, sender.organizationId, change);
 }
 

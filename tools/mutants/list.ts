@@ -38,6 +38,7 @@ import { international } from './list/international.ts';
 import { webhookAttempts } from './list/webhook-attempts.ts';
 import { webhookEventsOfAudience } from './list/webhook-events-of-audience.ts';
 import { webhookRounds } from './list/webhook-rounds.ts';
+import { webhookEvents } from './list/webhook-events.ts';
 import type { Mutant } from './mutant.ts';
 
 export const allMutants: readonly Mutant[] = [
@@ -80,4 +81,5 @@ export const allMutants: readonly Mutant[] = [
   ...webhookAttempts,
   ...webhookEventsOfAudience,
   ...webhookRounds,
+  ...webhookEvents,
 ];

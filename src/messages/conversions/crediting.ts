@@ -3,6 +3,7 @@ import {
   creditConversions,
   findNextConversionAt,
   insertPendingConversions,
+  logConversions,
   type PendingConversion,
   takeDueConversions,
 } from '../../events/events.ts';
@@ -67,10 +68,11 @@ async function creditTogether(
     if (conversions.length === 0) return 0;
     await transaction.asOrganizations(organizationsOf(conversions), async () => {
       const clicked = await findLastClicked(transaction, lastClicked, conversions);
-      await creditConversions(
-        transaction,
-        conversions.map((conversion) => ({ ...conversion, ...(clicked.get(conversion.id) ?? nothing) })),
-      );
+      const credited = conversions.map((conversion) => ({
+        ...conversion,
+        ...(clicked.get(conversion.id) ?? nothing),
+      }));
+      await Promise.all([creditConversions(transaction, credited), logConversions(transaction, credited)]);
     });
     return conversions.length;
   });

@@ -3,6 +3,7 @@ import { type Clock, dateOf } from '../../platform/clock.ts';
 import type { Log } from '../../platform/log.ts';
 import type { Connection, Transaction } from '../../platform/postgres/database.ts';
 import type { MessageChannel } from '../channel.ts';
+import { logSuspensions } from '../told-suspensions.ts';
 import * as store from './reputation-store.ts';
 import type { ReportedFate } from './suppressing.ts';
 
@@ -76,6 +77,14 @@ async function guard(
       ? await suspendForReputation(transaction, organizationId, { at, ...day })
       : await warnOfReputation(transaction, organizationId, { at, since: dateOf(atMs - dayMs) });
   if (!hasChanged) return;
+  if (verdict === 'suspend')
+    await logSuspensions(transaction, {
+      organizationId,
+      channels: ['email'],
+      isSuspended: true,
+      reason: 'reputation',
+      at,
+    });
   const message =
     verdict === 'suspend'
       ? `the organization is suspended for ${medium}: too many bounces or complaints`
