@@ -746,6 +746,53 @@ test('a campaign is not sent while mail of it is put off, nor before everybody w
   expect(await read(campaign)).toMatchObject({ status: 'sent' });
 });
 
+test('what was counted of a campaign is told once a minute where that is wanted, and only if it has changed', async () => {
+  const news = await makeSet('list');
+  await makeContacts(3, news);
+  const campaign = await queueCampaign({ lists: [news] });
+  await advanceFully(campaign);
+  const told = async () =>
+    (
+      await run(`select from webhook_outbox where organization_id = $1 and type = 'campaign.progress'`, [
+        organizationId,
+      ])
+    ).length;
+  /** A minute after the campaign was frozen, or told of. */
+  const passMinute = () =>
+    run(
+      `update campaigns
+       set frozen_at = frozen_at - interval '1 minute', progress_told_at = progress_told_at - interval '1 minute'
+       where id = $1`,
+      [campaign.id],
+    );
+  const count = async (handedOff: number) => {
+    await run(
+      `insert into recipient_counts (organization_id, message_id, slice, handed_off) values ($1, $2, 0, $3)
+       on conflict (organization_id, message_id, slice) do update set handed_off = excluded.handed_off`,
+      [organizationId, campaign.messageId, handedOff],
+    );
+  };
+  await count(1);
+  await passMinute();
+  await advanceFully(campaign);
+  expect(await told()).toBe(0);
+  await run(
+    `insert into webhook_interests (organization_id, of_campaigns, type_pattern) values ($1, true, 'campaign.progress')`,
+    [organizationId],
+  );
+  await advanceFully(campaign);
+  await count(2);
+  await advanceFully(campaign);
+  expect(await told()).toBe(1);
+  await passMinute();
+  await advanceFully(campaign);
+  await advanceFully(campaign);
+  expect(await told()).toBe(2);
+  await passMinute();
+  await advanceFully(campaign);
+  expect(await told()).toBe(2);
+});
+
 test('a segment that has changes to follow, from before the campaign was queued, is waited for', async () => {
   const segment = await makeSet('segment');
   const contact = await makeContact({}, [segment]);
