@@ -60,9 +60,9 @@ export const eventTypes = [
 export type EventType = (typeof eventTypes)[number];
 
 /** The first parts of the types: what events happen to. */
-export const eventGroups = [...new Set(eventTypes.map(groupOf))];
+const eventGroups = [...new Set(eventTypes.map(groupOf))];
 
-export function groupOf(type: EventType): string {
+function groupOf(type: EventType): string {
   return type.slice(0, type.indexOf('.'));
 }
 
@@ -83,6 +83,9 @@ export type CampaignEvents = (typeof campaignEventChoices)[number];
 export function objectOf(type: EventType): string {
   return subjectOf(type).replaceAll('.', '_');
 }
+
+/** What events happen to. */
+export const eventSubjects = [...new Set(eventTypes.map(subjectOf))];
 
 /** Types, `email.*` for all of a group, and `*` for all: those that come with later releases too. */
 export const eventPatterns: readonly string[] = ['*', ...eventGroups.map(patternOf), ...eventTypes];
