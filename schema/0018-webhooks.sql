@@ -19,6 +19,8 @@ create table webhooks (
   events text[] not null check (cardinality(events) between 1 and 100),
   -- Of recipients of campaigns: each, what was counted of them every minute, or nothing.
   campaign_events text not null check (campaign_events in ('all', 'summary', 'none')),
+  -- Whether an event has the record of what it happened to, or says alone where that is.
+  format text not null check (format in ('full', 'thin')),
   description text,
   created_at timestamptz not null,
   updated_at timestamptz not null,

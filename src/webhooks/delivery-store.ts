@@ -8,6 +8,7 @@ import { organizationsDue } from '../platform/queue/turns.ts';
 import { firstPlaceOf } from './event-id.ts';
 import type { CampaignEvents, EventType } from './event-types.ts';
 import type { EventRow } from './log-store.ts';
+import type { EventFormat } from './schema.ts';
 import type { WebhookKey } from './store.ts';
 
 /** An endpoint, and how far it was told. */
@@ -16,6 +17,7 @@ export type Endpoint = {
   url: string;
   events: string[];
   campaign_events: CampaignEvents;
+  format: EventFormat;
   secrets_sealed: Buffer;
   headers: Record<string, string>;
   concurrency: number;
@@ -146,8 +148,8 @@ export async function findEndpoint(
 ): Promise<Endpoint | null> {
   const [row] = await connection.rows(
     unpreparedStatement<Endpoint>(
-      `select w.id, w.url, w.events, w.campaign_events, w.secrets_sealed, w.headers, w.concurrency, c.next_position,
-         c.rounds, c.failures, c.failing_since, c.last_success_at
+      `select w.id, w.url, w.events, w.campaign_events, w.format, w.secrets_sealed, w.headers, w.concurrency,
+         c.next_position, c.rounds, c.failures, c.failing_since, c.last_success_at
        from webhooks w
        join webhook_cursors c on c.organization_id = w.organization_id and c.webhook_id = w.id
        where w.organization_id = $1 and w.id = $2 and w.kind = 'url' and w.status = 'enabled'`,

@@ -51,6 +51,7 @@ export async function createWebhook(
       url: body.url ?? null,
       events: body.events,
       campaign_events: body.campaign_events ?? 'none',
+      format: body.format ?? 'full',
       description: body.description ?? null,
       headers: body.headers ?? {},
       concurrency: body.concurrency ?? defaultConcurrency,
@@ -83,11 +84,11 @@ export async function updateWebhook(
     await lockInterests(transaction, key.organizationId);
     const before = await store.findWebhook(transaction, key);
     if (before === null) return null;
-    const ofEndpoints = [patch.url, patch.headers, patch.concurrency];
+    const ofEndpoints = [patch.url, patch.headers, patch.concurrency, patch.format];
     if (before.kind === 'poll' && ofEndpoints.some((field) => field !== undefined)) {
       throw new PublicError(
         badRequest,
-        'A webhook that is read from the log has no url, headers or concurrency.',
+        'A webhook that is read from the log has no url, headers, concurrency or format.',
       );
     }
     const { description = before.description, ...others } = patch;

@@ -9,6 +9,7 @@ import {
   subjectOf,
   typesOf,
 } from './event-types.ts';
+import { fitEvent } from './formats.ts';
 import * as store from './log-store.ts';
 import type { EventPage, WebhookEvent } from './schema.ts';
 
@@ -139,11 +140,13 @@ export async function describeEvents(
     for (const [event, data] of await describe(connection, organizationId, ofSubject))
       described.set(event, data);
   }
-  return events.map((event) => ({
-    id: event.id,
-    type: event.type,
-    timestamp: event.at.toISOString(),
-    sequence: event.position,
-    data: described.get(event) ?? { object: objectOf(event.type), id: event.subjectId },
-  }));
+  return events.map((event) =>
+    fitEvent({
+      id: event.id,
+      type: event.type,
+      timestamp: event.at.toISOString(),
+      sequence: event.position,
+      data: described.get(event) ?? { object: objectOf(event.type), id: event.subjectId },
+    }),
+  );
 }

@@ -22,6 +22,7 @@ beforeEach(async () => {
     url: 'https://hooks.example/',
     events: ['*'],
     campaign_events: 'none',
+    format: 'full',
     description: null,
     headers: {},
     concurrency: 5,

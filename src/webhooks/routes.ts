@@ -386,6 +386,7 @@ function showWebhook(row: store.WebhookRow): Static<typeof webhookRecord> {
     status: row.status === 'enabled' && row.failing_since !== null ? 'failing' : row.status,
     events: row.events,
     campaign_events: row.campaign_events,
+    format: isEndpoint ? row.format : null,
     description: row.description,
     header_names: Object.keys(row.headers),
     concurrency: isEndpoint ? row.concurrency : null,

@@ -21,7 +21,7 @@ export const webhookRules: Record<'webhook-endpoint', FieldRule> = {
   ]),
 };
 
-const fieldsOfEndpoints = ['url', 'headers', 'secret', 'concurrency'] as const;
+const fieldsOfEndpoints = ['url', 'headers', 'secret', 'concurrency', 'format'] as const;
 
 function findForeignFields({ kind }: Partial<EndpointFields>, isGiven: (name: string) => boolean): string[] {
   if (kind === 'url') return isGiven('url') ? [] : ['url is required where kind is url'];

@@ -35,6 +35,15 @@ const campaignEvents = (options: { description?: string } = {}) => literals(camp
 
 const ofCampaigns = `What to be told of the recipients of campaigns: of each of them, of what was counted of them every minute (\`${progressType}\`), or nothing.`;
 
+export const eventFormats = ['full', 'thin'] as const;
+
+export type EventFormat = (typeof eventFormats)[number];
+
+const formatInput = literals(eventFormats, {
+  description:
+    '`full`: `data` of an event is what it happened to, as the API shows it. `thin`: it has `related_object` instead, which says where to read that.',
+});
+
 const urlText = (options: { description?: string } = {}) =>
   Type.String({ minLength: 1, maxLength: 2_048, sensitive: true, ...options });
 
@@ -65,6 +74,7 @@ export const webhookBody = Type.Object(
     url: Type.Optional(urlText({ description: 'Where events are posted to, by HTTPS.' })),
     events: patterns,
     campaign_events: Type.Optional(campaignEvents({ description: `${ofCampaigns} \`none\` unless given.` })),
+    format: Type.Optional(formatInput),
     description: optionalText({ maxLength: 255, minLength: 1 }),
     headers: Type.Optional(headersInput),
     concurrency: Type.Optional(concurrencyInput),
@@ -80,6 +90,7 @@ export const webhookPatch = Type.Object(
     url: Type.Optional(urlText()),
     events: Type.Optional(patterns),
     campaign_events: Type.Optional(campaignEvents({ description: ofCampaigns })),
+    format: Type.Optional(formatInput),
     description: optionalText({ maxLength: 255, minLength: 1 }),
     headers: Type.Optional(headersInput),
     concurrency: Type.Optional(concurrencyInput),
@@ -110,6 +121,7 @@ export const webhookRecord = Type.Object(
     }),
     events: Type.Array(Type.String()),
     campaign_events: campaignEvents(),
+    format: Type.Union([literals(eventFormats), Type.Null()], { description: 'Null where kind is poll.' }),
     description: textOrNull,
     header_names: Type.Array(Type.String()),
     concurrency: Type.Union([Type.Integer(), Type.Null()]),

@@ -1,6 +1,7 @@
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import { type CampaignEvents, progressType } from './event-types.ts';
+import type { EventFormat } from './schema.ts';
 
 export type WebhookKey = { organizationId: string; id: string };
 
@@ -9,6 +10,7 @@ type WebhookFields = {
   url: string | null;
   events: string[];
   campaign_events: CampaignEvents;
+  format: EventFormat;
   description: string | null;
   headers: Record<string, string>;
   concurrency: number;
@@ -30,7 +32,7 @@ export type WebhookRow = WebhookFields & {
 };
 
 /** SQL: webhooks `w` with their cursors. */
-const selectWebhooks = `select w.id, w.kind, w.url, w.status, w.events, w.campaign_events, w.description, w.headers,
+const selectWebhooks = `select w.id, w.kind, w.url, w.status, w.events, w.campaign_events, w.format, w.description, w.headers,
     w.concurrency, w.created_at, w.updated_at,
     greatest(coalesce(p.last_position, 0) - c.next_position + 1, 0) as backlog,
     c.failing_since, c.next_try_at, c.last_success_at, c.last_failure_at, c.last_failure_status, c.last_failure_message
@@ -46,8 +48,8 @@ export async function insertWebhook(
     unpreparedStatement(
       `insert into webhooks
          (organization_id, id, kind, url, events, campaign_events, description, headers, concurrency, secrets_sealed,
-         created_at, updated_at)
-       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11)`,
+         created_at, updated_at, format)
+       values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $11, $12)`,
     ),
     [
       organizationId,
@@ -61,6 +63,7 @@ export async function insertWebhook(
       webhook.concurrency,
       webhook.secretsSealed,
       webhook.at,
+      webhook.format,
     ],
   );
 }
@@ -125,7 +128,8 @@ export async function saveWebhook(
   await connection.rows(
     unpreparedStatement(
       `update webhooks
-       set url = $3, events = $4, campaign_events = $5, description = $6, headers = $7, concurrency = $8, updated_at = $9
+       set url = $3, events = $4, campaign_events = $5, description = $6, headers = $7, concurrency = $8, updated_at = $9,
+         format = $10
        where organization_id = $1 and id = $2`,
     ),
     [
@@ -138,6 +142,7 @@ export async function saveWebhook(
       JSON.stringify(webhook.headers),
       webhook.concurrency,
       at,
+      webhook.format,
     ],
   );
 }

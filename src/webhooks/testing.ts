@@ -5,6 +5,7 @@ import type { Secrets } from '../platform/secrets.ts';
 import type { WebhookAttempt, WebhookSender } from './attempt.ts';
 import { openSecrets, secretsAt } from './endpoint-secrets.ts';
 import { type EventType, objectOf } from './event-types.ts';
+import { inFormat } from './formats.ts';
 import * as store from './store.ts';
 
 export type TestingTools = {
@@ -16,8 +17,8 @@ export type TestingTools = {
 };
 
 /**
- * Tells an endpoint of an event that did not happen, once, whatever state it is in. It is in no log, and `data.test` says
- * what it is. Null if there is no such endpoint.
+ * Tells an endpoint of an event that did not happen, once, whatever state it is in. It is in no log, and `test` in its data, or
+ * in the event where that has none, says what it is. Null if there is no such endpoint.
  */
 export async function testWebhook(
   { database, clock, newId, secrets, openSender }: TestingTools,
@@ -28,7 +29,7 @@ export async function testWebhook(
     const webhook = await store.findWebhook(transaction, key);
     const sealed = await store.findSecrets(transaction, key);
     if (typeof webhook?.url !== 'string' || sealed === null) return null;
-    return { url: webhook.url, headers: webhook.headers, sealed };
+    return { url: webhook.url, headers: webhook.headers, format: webhook.format, sealed };
   });
   if (found === null) return null;
   const at = now(clock);
@@ -47,7 +48,9 @@ export async function testWebhook(
     url: found.url,
     headers: found.headers,
     id: eventId,
-    body: Buffer.from(JSON.stringify(body)),
+    body: Buffer.from(
+      JSON.stringify({ ...inFormat(found.format, body), ...(found.format === 'thin' && { test: true }) }),
+    ),
     secrets: secretsAt(openSecrets(secrets, key.id, found.sealed), at),
   });
   return { eventId, attempt };

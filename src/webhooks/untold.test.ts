@@ -32,6 +32,7 @@ const makeEndpoint = async (connection: Connection) => {
     url: 'https://hooks.example/',
     events: ['*'],
     campaign_events: 'none',
+    format: 'full',
     description: null,
     headers: {},
     concurrency: 5,

@@ -340,6 +340,43 @@ test('of the recipients of one, each is told where all are wanted, and counts ev
   }
 });
 
+test('an endpoint that wants thin events is told where the campaign is', async () => {
+  const thin = await startWebhookReceiver();
+  const webhook = await create('/v1/webhooks', {
+    kind: 'url',
+    url: urlOf(thin),
+    events: ['campaign.cancelled'],
+    format: 'thin',
+  });
+  try {
+    const id = await aCampaign();
+    await pull(id, 'send', { scheduled_at: new Date(clock.nowMs() + hourMs).toISOString() });
+    await pull(id, 'cancel');
+    await thin.whenReceived(1);
+    const event = JSON.parse(thin.requests[0]!.body.toString()) as {
+      related_object: { object: string; id: string; url: string };
+    };
+    expect(event).toEqual({
+      id: expect.any(String),
+      type: 'campaign.cancelled',
+      timestamp: expect.any(String),
+      sequence: expect.any(Number),
+      related_object: { object: 'campaign', id, url: `/v1/email/campaigns/${id}` },
+    });
+    const { body } = await server.request<Campaign>('GET', event.related_object.url);
+    expect(body).toMatchObject({ id, status: 'cancelled' });
+    await server.request('POST', `/v1/webhooks/${webhook}/test`, { type: 'campaign.sent' });
+    await thin.whenReceived(2);
+    expect(JSON.parse(thin.requests[1]!.body.toString())).toMatchObject({
+      type: 'campaign.sent',
+      test: true,
+    });
+  } finally {
+    await server.request('DELETE', `/v1/webhooks/${webhook}`);
+    await thin.stop();
+  }
+});
+
 test('progress is asked for by a summary alone', async () => {
   const refused = await server.request<{ message: string }>('POST', '/v1/webhooks', {
     kind: 'poll',
