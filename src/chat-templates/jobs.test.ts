@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { beforeEach, describe, expect, test } from 'vitest';
 import { createReviewer, type Reviewer } from '../../test/support/chat-app-reviewer.ts';
 import { createManualClock, type ManualClock } from '../../test/support/manual-clock.ts';
@@ -870,6 +871,23 @@ test('two requests for one name and language make one template', async () => {
   );
   expect(outcomes.map(({ kind }) => kind).sort()).toEqual(['created', ...Array<string>(5).fill('taken')]);
   expect(await findTemplate(database, own, { name: 'once', language: 'en_US' })).not.toBeNull();
+});
+
+test('one whose name another gets at that moment is taken', async () => {
+  const { id } = await create('twin');
+  const creating = await database.transaction(async (transaction) => {
+    await transaction.rows(
+      unpreparedStatement("update chat_templates set name = 'once' where organization_id = $1 and id = $2"),
+      [own, id],
+    );
+    const outcome = createTemplate({ ...tools(), isAccountNeeded: () => true }, own, bodyOf('once'));
+    const waiting = unpreparedStatement(
+      "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'",
+    );
+    while ((await database.rows(waiting)).length === 0) await setImmediate();
+    return { outcome };
+  });
+  expect(await creating.outcome).toEqual({ kind: 'taken' });
 });
 
 test('without an account none is taken where one is needed', async () => {

@@ -117,7 +117,7 @@ export const chatTemplates: readonly Mutant[] = [
     from: "if (violatedIndex(cause) === 'chat_templates_name') return { kind: 'taken' };",
     to: '',
     tests: work,
-    named: 'two requests for one name',
+    named: 'one whose name another gets at that moment',
     harm: 'one of two requests for the same template is answered with an error of the server',
   },
   {
