@@ -1,7 +1,16 @@
 import { type Static, Type } from 'typebox';
 import { type Channel, channels } from '../channels/channel.ts';
 import { parseAddress } from '../channels/email/email.ts';
-import { instant, literals, nameText, optionalText, scalar, textOrNull } from '../platform/http/shapes.ts';
+import {
+  instant,
+  literals,
+  nameText,
+  optionalText,
+  scalar,
+  textOrNull,
+  itemError,
+  itemIndex,
+} from '../platform/http/shapes.ts';
 import type { Schema } from '../platform/http/openapi.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 import { contactFields, type ContactFormat, mapContactFields } from './contact-fields.ts';
@@ -265,25 +274,19 @@ export const toldMember = Type.Object(toldFields, {
   description: 'The contact that entered or left. Of one that is gone, `object` and `id` are left.',
 });
 
-const index = Type.Integer({ description: 'Its place in the request, from 0.' });
-
 /** What `POST /contacts/bulk` answers. */
 export const bulkContacts = Type.Object(
   {
     data: Type.Array(
       Type.Union([
         Type.Object(
-          { index, id, created: Type.Boolean({ description: 'False if the contact was there.' }) },
+          { index: itemIndex, id, created: Type.Boolean({ description: 'False if the contact was there.' }) },
           { title: 'BulkContactResult' },
         ),
         Type.Object(
           {
-            index,
-            error: Type.Object({
-              status_code: Type.Integer(),
-              name: Type.String(),
-              message: Type.String(),
-            }),
+            index: itemIndex,
+            error: itemError,
           },
           { title: 'BulkContactRefusal' },
         ),

@@ -2,7 +2,15 @@ import { type Static, Type } from 'typebox';
 import { channels } from '../channels/channel.ts';
 import type { Schema } from '../platform/http/openapi.ts';
 import { paginationParameters } from '../platform/http/pagination.ts';
-import { instant, literals, optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
+import {
+  instant,
+  literals,
+  optional,
+  optionalText,
+  textOrNull,
+  itemError,
+  itemIndex,
+} from '../platform/http/shapes.ts';
 import { suppressionReasons, suppressionScopes, suppressionSources } from './schema.ts';
 import { addressedChannels } from './suppressed-address.ts';
 
@@ -166,27 +174,22 @@ export const toldSuppression = Type.Object(
   },
 );
 
-const error = Type.Object({
-  status_code: Type.Integer(),
-  name: Type.String(),
-  message: Type.String(),
-});
-
-const index = Type.Integer({ description: 'Its place in the request, from 0.' });
-
 export const bulkRecord = Type.Object(
   {
     data: Type.Array(
       Type.Union([
         Type.Object(
           {
-            index,
+            index: itemIndex,
             created: Type.Boolean({ description: 'False if it was there, and is as it was.' }),
             ...recordFields,
           },
           { title: 'BulkSuppressionResult' },
         ),
-        Type.Object({ index, address: textOrNull, error }, { title: 'BulkSuppressionRefusal' }),
+        Type.Object(
+          { index: itemIndex, address: textOrNull, error: itemError },
+          { title: 'BulkSuppressionRefusal' },
+        ),
       ]),
     ),
   },
@@ -200,7 +203,7 @@ export const suppressionsDeletion = Type.Object(
     object: Type.Literal('bulk_delete'),
     deleted_count: Type.Integer(),
     not_found_ids: Type.Array(id),
-    refused: Type.Array(Type.Object({ id, error }), {
+    refused: Type.Array(Type.Object({ id, error: itemError }), {
       description: 'Those that cannot be deleted, each with the error that deleting it alone would have.',
     }),
   },

@@ -2,7 +2,7 @@ import { type Static, Type } from 'typebox';
 import { contactReferenceFields } from '../audience/audience.ts';
 import { parseEndpoint } from '../channels/push/endpoint.ts';
 import { readAuthSecret, readPublicKey } from '../channels/push/web-push/subscription-keys.ts';
-import { instant, literals, textOrNull } from '../platform/http/shapes.ts';
+import { instant, literals, textOrNull, itemError, itemIndex } from '../platform/http/shapes.ts';
 import type { Schema } from '../platform/http/openapi.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 
@@ -224,22 +224,16 @@ export const registrationRecord = Type.Object(registrationRecordFields, { title:
 
 export type RegistrationRecord = Static<typeof registrationRecord>;
 
-const index = Type.Integer({ description: 'Its place in the request, from 0.' });
-
 export const bulkRecord = Type.Object(
   {
     data: Type.Array(
       Type.Union([
-        Type.Object({ index, ...registrationRecordFields }, { title: 'BulkDeviceRegistration' }),
+        Type.Object({ index: itemIndex, ...registrationRecordFields }, { title: 'BulkDeviceRegistration' }),
         Type.Object(
           {
-            index,
+            index: itemIndex,
             installation_id: textOrNull,
-            error: Type.Object({
-              status_code: Type.Integer(),
-              name: Type.String(),
-              message: Type.String(),
-            }),
+            error: itemError,
           },
           { title: 'BulkDeviceRefusal' },
         ),

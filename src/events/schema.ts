@@ -1,7 +1,14 @@
 import { type Static, Type } from 'typebox';
 import { contactReferenceFields } from '../audience/audience.ts';
 import type { Schema } from '../platform/http/openapi.ts';
-import { instant, literals, optionalText, textOrNull } from '../platform/http/shapes.ts';
+import {
+  instant,
+  literals,
+  optionalText,
+  textOrNull,
+  itemError,
+  itemIndex,
+} from '../platform/http/shapes.ts';
 
 export const fieldTypes = ['string', 'number', 'integer', 'boolean', 'date'] as const;
 
@@ -204,21 +211,15 @@ export function describeBatchEvents(): Record<'BatchEvent', Schema> {
   };
 }
 
-const index = Type.Integer({ description: 'Its place in the request, from 0.' });
-
 export const batchRecord = Type.Object(
   {
     data: Type.Array(
       Type.Union([
-        Type.Object({ index, id }, { title: 'AcceptedBatchEvent' }),
+        Type.Object({ index: itemIndex, id }, { title: 'AcceptedBatchEvent' }),
         Type.Object(
           {
-            index,
-            error: Type.Object({
-              status_code: Type.Integer(),
-              name: Type.String(),
-              message: Type.String(),
-            }),
+            index: itemIndex,
+            error: itemError,
           },
           { title: 'RefusedBatchEvent' },
         ),

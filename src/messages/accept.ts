@@ -20,13 +20,13 @@ import {
   claimKeysAtOnce,
   keepResponses,
   keepResponsesAtOnce,
-  keyConflict,
   type KeyState,
   retentionMs,
   type ScopedKey,
   type StoredResponse,
   toScopedKey,
 } from '../platform/http/idempotency.ts';
+import { outcomeOfKey } from '../platform/http/keyed-response.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
@@ -690,14 +690,6 @@ function judge(
     const refusal = findRefusal(channels, candidate.prepared, facts);
     return refusal === null ? 'accept' : { kind: 'refused', error: refusal };
   });
-}
-
-/** Null where there is no key, or a free one. */
-function outcomeOfKey(state: KeyState | undefined): AcceptOutcome | null {
-  if (state === undefined || state.kind === 'free') return null;
-  return state.kind === 'replay'
-    ? { kind: 'response', response: state.response, isReplay: true }
-    : { kind: 'refused', error: keyConflict(state.kind) };
 }
 
 function findRefusal(

@@ -4,7 +4,7 @@ import { PublicError, toEnvelope, validationError } from '../platform/http/error
 import type { Schema } from '../platform/http/openapi.ts';
 import { readIdempotencyKey, type StoredResponse } from '../platform/http/idempotency.ts';
 import { canonicalJson } from '../platform/http/json-text.ts';
-import { literals } from '../platform/http/shapes.ts';
+import { literals, itemError, itemIndex } from '../platform/http/shapes.ts';
 import type { RuleFacts, Validator } from '../platform/http/validation.ts';
 import { sha256 } from '../platform/secrets.ts';
 import type { Prepared } from './submission.ts';
@@ -76,8 +76,6 @@ export function describeBatchItem(single: {
   };
 }
 
-const index = Type.Integer({ description: 'Its place in the request, from 0.' });
-
 const names = (description: string) => Type.Optional(Type.Array(Type.String(), { description }));
 
 export const batchRecord = Type.Object(
@@ -87,7 +85,7 @@ export const batchRecord = Type.Object(
       Type.Union([
         Type.Object(
           {
-            index,
+            index: itemIndex,
             id: Type.String({ format: 'uuid' }),
             missing_variables: names('As `postillion-missing-variables` tells them of a single message.'),
             warnings: names('As `postillion-warnings` tells them of a single message.'),
@@ -96,12 +94,8 @@ export const batchRecord = Type.Object(
         ),
         Type.Object(
           {
-            index,
-            error: Type.Object({
-              status_code: Type.Integer(),
-              name: Type.String(),
-              message: Type.String(),
-            }),
+            index: itemIndex,
+            error: itemError,
           },
           { title: 'RefusedMessage' },
         ),

@@ -6,6 +6,7 @@ import {
   claimKeys,
   keepResponses,
   keyConflict,
+  type KeyState,
   retentionMs,
   type ScopedKey,
   type StoredResponse,
@@ -22,11 +23,18 @@ export async function respondOnce(
 ): Promise<AcceptOutcome> {
   const expiredBefore = dateOf(at.getTime() - retentionMs);
   const [state] = await claimKeys(transaction, key === null ? [] : [key], { expiredBefore });
-  if (state?.kind === 'replay') return { kind: 'response', response: state.response, isReplay: true };
-  if (state !== undefined && state.kind !== 'free')
-    return { kind: 'refused', error: keyConflict(state.kind) };
+  const known = outcomeOfKey(state);
+  if (known !== null) return known;
   const response = await carryOut();
   if (response instanceof PublicError) return { kind: 'refused', error: response };
   if (key !== null) await keepResponses(transaction, [{ key, response }], { at, expiredBefore });
   return { kind: 'response', response, isReplay: false };
+}
+
+/** What is answered because of a key alone. Null where there is no key, or a free one. */
+export function outcomeOfKey(state: KeyState | undefined): AcceptOutcome | null {
+  if (state === undefined || state.kind === 'free') return null;
+  return state.kind === 'replay'
+    ? { kind: 'response', response: state.response, isReplay: true }
+    : { kind: 'refused', error: keyConflict(state.kind) };
 }

@@ -74,3 +74,13 @@ export const optional = <Value>(type: string, options: Record<string, unknown>) 
   Type.Optional(Type.Unsafe<Value | null>({ type: [type, 'null'], ...options }));
 
 export const optionalText = (options: Record<string, unknown>) => optional<string>('string', options);
+
+/** Where an item of a request with many stands, in its result. */
+export const itemIndex = Type.Integer({ description: 'Its place in the request, from 0.' });
+
+/** Why one of many is refused: the error that a request for it alone would have. */
+export const itemError = Type.Object({
+  status_code: Type.Integer(),
+  name: Type.String(),
+  message: Type.String(),
+});
