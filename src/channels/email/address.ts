@@ -26,8 +26,8 @@ const domainLengthMax = 253;
 /** RFC 5321 §4.1.2, Dot-string: runs of atext with single dots between them. */
 const dotStringPattern = /^[\w!#$%&'*+\-/=?^`{|}~]+(?:\.[\w!#$%&'*+\-/=?^`{|}~]+)*$/;
 
-/** RFC 2047 §2. A dot-atom may be one, and a reader that decodes it sees another address. */
-const encodedWordPattern = /=\?.*\?=/;
+/** RFC 2047 §2. A dot-atom or a name may be one: a reader that decodes it sees another address, or another name. */
+export const encodedWordPattern = /=\?.*\?=/;
 
 const labelPattern = /^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/;
 

@@ -1,5 +1,5 @@
 import { isLongerThan } from '../../platform/characters.ts';
-import { type EmailAddress, parseAddress } from './address.ts';
+import { type EmailAddress, encodedWordPattern, parseAddress } from './address.ts';
 import { breakPattern } from './headers.ts';
 
 /** An address as people write it, with the name of whose it is, or null where it is bare. */
@@ -13,9 +13,6 @@ const textLengthMax = 1_300;
 
 /** RFC 5322 §3.2.5: a word of a name is an atom, in which dots are let through (§4.1), or a quoted string. */
 const wordPattern = /(?:"((?:[^"\\]|\\.)*)"|([^ "(),:;<>@[\\\]]+))(?: +|$)/uy;
-
-/** RFC 2047 §2. One reader would decode it and another would not, so that they see different names. */
-const encodedWordPattern = /=\?.*\?=/;
 
 /**
  * Reads an address that a request gives: bare, or `Name <address>` (RFC 5322 §3.4, name-addr), where the name is words or
@@ -46,7 +43,8 @@ function readName(text: string): string | null {
     words.push(word);
   }
   const name = words.join(' ').trim();
-  return encodedWordPattern.test(name) || isLongerThan(name, nameLengthMax) ? null : name;
+  // First how long it is: the pattern takes the square of that.
+  return isLongerThan(name, nameLengthMax) || encodedWordPattern.test(name) ? null : name;
 }
 
 /** What `parseNamedAddress` reads as the same. */
