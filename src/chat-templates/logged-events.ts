@@ -1,5 +1,5 @@
 import type { Connection } from '../platform/postgres/database.ts';
-import { type EventType, logEvents } from '../webhooks/webhooks.ts';
+import { type EventType, type HappenedEvent, logEvents } from '../webhooks/webhooks.ts';
 import { findUnsendability, type Unsendability } from './review.ts';
 import type { TemplateChange, TemplateKey, TemplateRow } from './store.ts';
 
@@ -16,27 +16,35 @@ export async function logTemplateChange(
   at: Date,
 ): Promise<void> {
   const key = { organizationId: before.organization_id, id: before.id };
-  for (const type of listTypes(before, after)) await logTemplate(connection, key, type, after, at);
+  await logEvents(
+    connection,
+    listTypes(before, after).map((type) => happenedTo(key, type, after, at)),
+  );
 }
 
-/** The same of one that is sent again because its pause is over. */
-export async function logPauseEnd(connection: Connection, row: TemplateRow, at: Date): Promise<void> {
-  if (findUnsendability(row) !== null) return;
-  const key = { organizationId: row.organization_id, id: row.id };
-  await logTemplate(connection, key, 'chatapp.template.approved', row, at);
-}
-
-async function logTemplate(
+/** The same of those that are sent again because their pauses are over. */
+export async function logPauseEnds(
   connection: Connection,
+  rows: readonly TemplateRow[],
+  at: Date,
+): Promise<void> {
+  const sendable = rows.filter((row) => findUnsendability(row) === null);
+  await logEvents(
+    connection,
+    sendable.map((row) =>
+      happenedTo({ organizationId: row.organization_id, id: row.id }, 'chatapp.template.approved', row, at),
+    ),
+  );
+}
+
+function happenedTo(
   { organizationId, id }: TemplateKey,
   type: TemplateEventType,
   template: TemplateChange,
   at: Date,
-): Promise<void> {
+): HappenedEvent {
   const facts: TemplateFacts = { sendable_reason: findUnsendability(template) };
-  await logEvents(connection, [
-    { organizationId, type, at, ofCampaign: false, subjectId: id, ordinal: null, facts },
-  ]);
+  return { organizationId, type, at, ofCampaign: false, subjectId: id, ordinal: null, facts };
 }
 
 function listTypes(before: TemplateRow, after: TemplateChange): TemplateEventType[] {

@@ -2,7 +2,7 @@ import { type Clock, dateOf, now } from '../platform/clock.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
 import { endOver } from './ending.ts';
-import { logPauseEnd } from './logged-events.ts';
+import { logPauseEnds } from './logged-events.ts';
 import { saveReview } from './reviewing.ts';
 import * as store from './store.ts';
 
@@ -130,7 +130,7 @@ export function endPauses(tools: { database: Database; clock: Clock }): Promise<
   return endOver(tools, {
     end: async (connection, at, limit) => {
       const ended = await store.clearEndedPauses(connection, at, limit);
-      for (const row of ended) await logPauseEnd(connection, row, at);
+      await logPauseEnds(connection, ended, at);
       return ended.length;
     },
     findNext: store.findNextPauseEnd,

@@ -6,6 +6,7 @@ import type {
 } from '../channels/chatapp/chatapp.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { isNotDeleted } from '../platform/postgres/deleted-organizations.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 
 export type TemplateKey = { organizationId: string; id: string };
@@ -399,7 +400,7 @@ export async function clearEndedPauses(
       `with over as (
          select organization_id, id
          from chat_templates
-         where paused_until <= $1
+         where paused_until <= $1 and ${isNotDeleted('organization_id')}
          limit $2
          for no key update skip locked
        )
@@ -419,7 +420,7 @@ export async function findNextPauseEnd(connection: Connection): Promise<Date | n
     unpreparedStatement<{ paused_until: Date }>(
       `select paused_until
        from chat_templates
-       where paused_until is not null
+       where paused_until is not null and ${isNotDeleted('organization_id')}
        order by paused_until
        limit 1`,
     ),
