@@ -1,4 +1,4 @@
-import type { DescribeEvents, LoggedEvent } from '../webhooks/webhooks.ts';
+import { describeBy, type DescribeEvents, type LoggedEvent } from '../webhooks/webhooks.ts';
 import type { CampaignChannels } from './channel.ts';
 import { showCampaign } from './record.ts';
 import type { PauseReason } from './states.ts';
@@ -10,25 +10,18 @@ type MoveFacts = { pause_reason: PauseReason };
 
 /** What programs are told of campaigns: their record as lists of the API have it by then, in the status of the event. */
 export function createCampaignDescriber(channels: CampaignChannels): DescribeEvents {
-  return async (connection, organizationId, events) => {
-    const ids = [...new Set(events.map(({ subjectId }) => subjectId))];
-    const found = await findCampaigns(connection, organizationId, ids);
-    const sumsOf = await sumUp(connection, organizationId, found);
-    const records = new Map(
-      found.map((row) => {
+  return describeBy(
+    async (connection, organizationId, ids) => {
+      const found = await findCampaigns(connection, organizationId, ids);
+      const sumsOf = await sumUp(connection, organizationId, found);
+      return found.map((row) => {
         const channel = channels[row.channel];
         const record = channel && showCampaign(channel, row, sumsOf(row), { isListed: true });
-        return [row.id, { object: 'campaign', channel: row.channel, ...record }];
-      }),
-    );
-    return new Map(
-      events.flatMap((event) => {
-        const record = records.get(event.subjectId);
-        if (record === undefined) return [];
-        return [[event, event.type === 'campaign.progress' ? record : { ...record, ...movedBy(event) }]];
-      }),
-    );
-  };
+        return { object: 'campaign', id: row.id, channel: row.channel, ...record };
+      });
+    },
+    (record, event) => (event.type === 'campaign.progress' ? record : { ...record, ...movedBy(event) }),
+  );
 }
 
 function movedBy({ type, facts }: LoggedEvent): { status: string; pause_reason: PauseReason | null } {

@@ -1,5 +1,5 @@
 import type { Connection } from '../platform/postgres/database.ts';
-import { type DescribeEvents, type EventType, logEvents } from '../webhooks/webhooks.ts';
+import { describeBy, type DescribeEvents, type EventType, logEvents } from '../webhooks/webhooks.ts';
 import { showDomain } from './domain-record.ts';
 import type { InstanceHosts } from './records.ts';
 import { type DomainKey, findDomains } from './store.ts';
@@ -20,15 +20,5 @@ export async function logDomain(
 
 /** What programs are told of domains: their record as the API has it by then. */
 export function createDomainDescriber(hosts: InstanceHosts): DescribeEvents {
-  return async (connection, organizationId, events) => {
-    const ids = [...new Set(events.map(({ subjectId }) => subjectId))];
-    const found = await findDomains(connection, organizationId, ids);
-    const records = new Map(found.map((row) => [row.id, { object: 'domain', ...showDomain(row, hosts) }]));
-    return new Map(
-      events.flatMap((event) => {
-        const record = records.get(event.subjectId);
-        return record === undefined ? [] : [[event, record]];
-      }),
-    );
-  };
+  return describeBy(findDomains, (row) => ({ object: 'domain', ...showDomain(row, hosts) }));
 }

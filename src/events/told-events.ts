@@ -1,5 +1,5 @@
 import type { Connection } from '../platform/postgres/database.ts';
-import { type DescribeEvents, logEvents } from '../webhooks/webhooks.ts';
+import { describeBy, logEvents } from '../webhooks/webhooks.ts';
 import { type Credit, findConversions, type PendingConversion } from './conversion-store.ts';
 
 /** Who converted: the conversion itself names nobody. */
@@ -28,36 +28,19 @@ export async function logConversions(
 }
 
 /** What programs are told of conversions: what the event was worth, and the message that it was credited to. */
-export const describeConversions: DescribeEvents = async (connection, organizationId, events) => {
-  const found = await findConversions(
-    connection,
-    organizationId,
-    events.map(({ subjectId }) => subjectId),
-  );
-  const conversions = new Map(found.map((conversion) => [conversion.id, conversion]));
-  return new Map(
-    events.flatMap((event) => {
-      const conversion = conversions.get(event.subjectId);
-      if (conversion === undefined) return [];
-      const { contact_id: contactId } = event.facts as ConversionFacts; // As logConversions made them.
-      const { id, name, value, currency } = conversion;
-      return [
-        [
-          event,
-          {
-            object: 'event',
-            id,
-            name,
-            contact_id: contactId,
-            occurred_at: event.at.toISOString(),
-            value,
-            currency,
-            message_id: conversion.message_id,
-            campaign_id: conversion.campaign_id,
-            category: conversion.category,
-          },
-        ],
-      ];
-    }),
-  );
-};
+export const describeConversions = describeBy(findConversions, (conversion, event) => {
+  const { contact_id: contactId } = event.facts as ConversionFacts; // As logConversions made them.
+  const { id, name, value, currency } = conversion;
+  return {
+    object: 'event',
+    id,
+    name,
+    contact_id: contactId,
+    occurred_at: event.at.toISOString(),
+    value,
+    currency,
+    message_id: conversion.message_id,
+    campaign_id: conversion.campaign_id,
+    category: conversion.category,
+  };
+});

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { eventTypes, objectOf } from './event-types.ts';
-import { fitEvent, inFormat, type ThinEvent } from './formats.ts';
+import { fitEvent, inFormat, type ThinEvent, writeEvent } from './formats.ts';
 import type { WebhookEvent } from './schema.ts';
 
 const id = '01a1fe91-55e0-7000-8000-000000000038';
@@ -61,4 +61,30 @@ test.each([
   expect(fitEvent(anEvent('email.sent', data(most + 1)))).toEqual(
     anEvent('email.sent', { object: 'email', id, campaign_id: id, data_truncated: true }),
   );
+});
+
+test('of a large event it stays known whom it is about', () => {
+  const large = 'x'.repeat(20_000);
+  const told = { address: 'ada@example.com', contact_id: id, device_id: null, status: 'bounced' };
+  const message = { object: 'email', id, metadata: { order_id: large }, recipient: told };
+  const segment = { object: 'segment', id, name: large, contact: { object: 'contact', id, properties: {} } };
+  expect(fitEvent(anEvent('email.bounced', message)).data).toEqual({
+    ...{ object: 'email', id, recipient: { contact_id: id, device_id: null }, data_truncated: true },
+  });
+  expect(fitEvent(anEvent('segment.entered', segment)).data).toEqual({
+    ...{ object: 'segment', id, contact: { object: 'contact', id }, data_truncated: true },
+  });
+});
+
+test('the body of a request is the event, its ids, or where it is', () => {
+  const small = anEvent('email.sent', { object: 'email', id });
+  const large = anEvent('email.sent', { object: 'email', id, subject: 'x'.repeat(20_000) });
+  const read = (...given: Parameters<typeof writeEvent>) =>
+    JSON.parse(writeEvent(...given).toString()) as object;
+  expect(read('full', small)).toEqual(small);
+  expect(read('full', large)).toEqual(fitEvent(large));
+  expect([read('thin', small), read('thin', large)]).toEqual([
+    inFormat('thin', small),
+    inFormat('thin', small),
+  ]);
 });

@@ -6,6 +6,8 @@ import type { EventFormat, WebhookEvent } from './schema.ts';
  */
 export type ThinEvent = Omit<WebhookEvent, 'data'> & {
   related_object: { object: string; id: string; url: string | null };
+  /** Of an event that did not happen. */
+  test?: true;
 };
 
 /** Where records are, by their `object`. Those of campaigns are with their channels. */
@@ -22,25 +24,52 @@ const paths: Readonly<Record<string, string>> = {
   webhook: '/v1/webhooks',
 };
 
-export function inFormat(format: EventFormat, event: WebhookEvent | undefined): object | undefined {
-  if (format === 'full' || event === undefined) return event;
+export function inFormat(format: EventFormat, event: WebhookEvent): WebhookEvent | ThinEvent {
+  if (format === 'full') return event;
   const { data, ...rest } = event;
-  const { object, id, channel } = data as { object: string; id: string; channel?: string };
+  const { object, id, channel, test } = data as TellingData;
   const path = object === 'campaign' && channel !== undefined ? `/v1/${channel}/campaigns` : paths[object];
   return {
     ...rest,
     related_object: { object, id, url: path === undefined ? null : `${path}/${id}` },
-  } satisfies ThinEvent;
+    ...(test === true && { test }),
+  };
 }
+
+/** What every event has in its data, and what some have. */
+type TellingData = { object: string; id: string; channel?: string; test?: true };
 
 /** Of an event as JSON, in bytes. Receivers and the queues behind them take so much; other services promise as much. */
 const eventBytesMax = 20_000;
 
+/** The body of a request that tells of an event: with the ids alone where it is too large to be told. */
+export function writeEvent(format: EventFormat, event: WebhookEvent): Buffer {
+  const body = toBody(inFormat(format, event));
+  return body.length <= eventBytesMax ? body : toBody(inFormat(format, shorten(event)));
+}
+
+function toBody(event: WebhookEvent | ThinEvent): Buffer {
+  return Buffer.from(JSON.stringify(event));
+}
+
 /** The same event, or one with the ids alone where it is too large to be told. */
 export function fitEvent(event: WebhookEvent): WebhookEvent {
-  if (Buffer.byteLength(JSON.stringify(event)) <= eventBytesMax) return event;
-  const keys = Object.entries(event.data).filter(
-    ([name]) => name === 'object' || name === 'id' || name.endsWith('_id'),
+  return Buffer.byteLength(JSON.stringify(event)) <= eventBytesMax ? event : shorten(event);
+}
+
+function shorten(event: WebhookEvent): WebhookEvent {
+  return { ...event, data: { ...idsOf(event.data), data_truncated: true } };
+}
+
+/** Whom an event is about besides what it happened to. Other parts may have names of the organization's own. */
+const persons = ['recipient', 'contact'];
+
+function idsOf(data: object): object {
+  return Object.fromEntries(
+    Object.entries(data).flatMap(([name, value]: [string, unknown]) => {
+      if (name === 'object' || name === 'id' || name.endsWith('_id')) return [[name, value]];
+      const isPerson = persons.includes(name) && typeof value === 'object' && value !== null;
+      return isPerson ? [[name, idsOf(value)]] : [];
+    }),
   );
-  return { ...event, data: { ...Object.fromEntries(keys), data_truncated: true } };
 }

@@ -31,13 +31,13 @@ const defaultConcurrency = 5;
 
 /** The secret is null where there is nothing to be signed. Throws a PublicError where there are as many as there may be. */
 export async function createWebhook(
-  { database, clock, newId, secrets }: WebhookTools,
+  { database, clock, newId, secrets, onUntold }: WebhookTools,
   organizationId: string,
   body: WebhookBody,
 ): Promise<{ webhook: store.WebhookRow; secret: string | null }> {
   const key = { organizationId, id: newId() };
   const secret = body.kind === 'url' ? (body.secret ?? createWebhookSecret()) : null;
-  return database.asOrganizations([organizationId], async (transaction) => {
+  const webhook = await database.asOrganizations([organizationId], async (transaction) => {
     await lockInterests(transaction, organizationId);
     if ((await store.countWebhooks(transaction, organizationId, webhooksMax)) === webhooksMax) {
       throw new PublicError(
@@ -64,8 +64,10 @@ export async function createWebhook(
       await noteUntold(transaction, organizationId);
     }
     await store.refreshInterests(transaction, organizationId);
-    return { webhook: await findCreated(transaction, key), secret };
+    return findCreated(transaction, key);
   });
+  if (secret !== null) onUntold();
+  return { webhook, secret };
 }
 
 async function findCreated(transaction: Transaction, key: store.WebhookKey): Promise<store.WebhookRow> {

@@ -62,7 +62,7 @@ export async function readEvents(
     });
     return {
       object: 'event_page',
-      data: await describeEvents(transaction, describers, organizationId, events),
+      data: (await describeEvents(transaction, describers, organizationId, events)).map(fitEvent),
       next,
       caught_up: next > extent.last,
       oldest: extent.oldest,
@@ -126,7 +126,7 @@ export function eventsOf(row: store.EventRow): LoggedEvent[] {
   }));
 }
 
-/** As programs are told of them. */
+/** As programs are told of them, however large. */
 export async function describeEvents(
   connection: Connection,
   describers: EventDescribers,
@@ -140,13 +140,11 @@ export async function describeEvents(
     for (const [event, data] of await describe(connection, organizationId, ofSubject))
       described.set(event, data);
   }
-  return events.map((event) =>
-    fitEvent({
-      id: event.id,
-      type: event.type,
-      timestamp: event.at.toISOString(),
-      sequence: event.position,
-      data: described.get(event) ?? { object: objectOf(event.type), id: event.subjectId },
-    }),
-  );
+  return events.map((event) => ({
+    id: event.id,
+    type: event.type,
+    timestamp: event.at.toISOString(),
+    sequence: event.position,
+    data: described.get(event) ?? { object: objectOf(event.type), id: event.subjectId },
+  }));
 }

@@ -1,11 +1,12 @@
 /** Rounds that somebody else was first to write, or that somebody wants no more. */
 import { beforeEach, expect, test } from 'vitest';
 import { useTestDatabase } from '../../test/support/test-database.ts';
+import { insertEndpoint } from '../../test/support/webhook-endpoint.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { type Endpoint, findEndpoint, type Progress, saveProgress } from './delivery-store.ts';
-import { insertCursor, insertWebhook, resetCursor } from './store.ts';
+import { resetCursor } from './store.ts';
 
 const newId = createIds(systemClock);
 let database: Database;
@@ -16,20 +17,7 @@ useTestDatabase({ connectionsMax: 2 }, (opened) => {
 });
 beforeEach(async () => {
   key = { organizationId: newId(), id: newId() };
-  await insertWebhook(database, {
-    ...key,
-    kind: 'url',
-    url: 'https://hooks.example/',
-    events: ['*'],
-    campaign_events: 'none',
-    format: 'full',
-    description: null,
-    headers: {},
-    concurrency: 5,
-    secretsSealed: Buffer.from('sealed'),
-    at: new Date(),
-  });
-  await insertCursor(database, key);
+  await insertEndpoint(database, key);
 });
 
 const progressOf = ({ rounds }: Endpoint, more: Partial<Progress>): Progress => ({

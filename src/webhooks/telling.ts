@@ -6,7 +6,7 @@ import * as store from './delivery-store.ts';
 import { openSecrets, secretsAt } from './endpoint-secrets.ts';
 import { describeEvents, type EventDescribers, eventsOf, readLog } from './log.ts';
 import { logEvents } from './outbox-store.ts';
-import { inFormat } from './formats.ts';
+import { writeEvent } from './formats.ts';
 import { nextAttemptInMs } from './retry-schedule.ts';
 import { type ConcludedItem, type RoundItem, type RoundOutcome, tellRound } from './round.ts';
 import type { WebhookKey } from './store.ts';
@@ -120,11 +120,15 @@ async function readRound(tools: TellingTools, key: WebhookKey): Promise<ReadRoun
     return {
       endpoint,
       secrets: secretsAt(openSecrets(secrets, endpoint.id, endpoint.secrets_sealed), at),
-      items: events.map((event, place) => ({
-        event,
-        body: Buffer.from(JSON.stringify(inFormat(endpoint.format, told[place]))),
-        attempts: attemptsOf.get(event.id) ?? null,
-      })),
+      items: told.map((described, place) => {
+        const event = events[place];
+        if (event === undefined) throw new Error('something was told that was not read');
+        return {
+          event,
+          body: writeEvent(endpoint.format, described),
+          attempts: attemptsOf.get(event.id) ?? null,
+        };
+      }),
       next: fresh.next,
     };
   });

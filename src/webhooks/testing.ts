@@ -5,7 +5,7 @@ import type { Secrets } from '../platform/secrets.ts';
 import type { WebhookAttempt, WebhookSender } from './attempt.ts';
 import { openSecrets, secretsAt } from './endpoint-secrets.ts';
 import { type EventType, objectOf } from './event-types.ts';
-import { inFormat } from './formats.ts';
+import { writeEvent } from './formats.ts';
 import * as store from './store.ts';
 
 export type TestingTools = {
@@ -34,7 +34,7 @@ export async function testWebhook(
   if (found === null) return null;
   const at = now(clock);
   const eventId = newId();
-  const body = {
+  const event = {
     id: eventId,
     type,
     timestamp: at.toISOString(),
@@ -48,9 +48,7 @@ export async function testWebhook(
     url: found.url,
     headers: found.headers,
     id: eventId,
-    body: Buffer.from(
-      JSON.stringify({ ...inFormat(found.format, body), ...(found.format === 'thin' && { test: true }) }),
-    ),
+    body: writeEvent(found.format, event),
     secrets: secretsAt(openSecrets(secrets, key.id, found.sealed), at),
   });
   return { eventId, attempt };

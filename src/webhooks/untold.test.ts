@@ -2,6 +2,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { beforeEach, expect, test } from 'vitest';
 import { useTestDatabase } from '../../test/support/test-database.ts';
+import { insertEndpoint } from '../../test/support/webhook-endpoint.ts';
 import { systemClock } from '../platform/clock.ts';
 import { createIds } from '../platform/ids.ts';
 import {
@@ -12,7 +13,7 @@ import {
 } from '../platform/postgres/database.ts';
 import { findUntold, noteAllTold, noteUntold } from './delivery-store.ts';
 import { appendEvents, lockEnd } from './log-store.ts';
-import { insertCursor, insertWebhook, saveStatus } from './store.ts';
+import { saveStatus } from './store.ts';
 
 const newId = createIds(systemClock);
 let database: Database;
@@ -24,23 +25,6 @@ useTestDatabase({ connectionsMax: 4 }, (opened) => {
 beforeEach(() => {
   key = { organizationId: newId(), id: newId() };
 });
-
-const makeEndpoint = async (connection: Connection) => {
-  await insertWebhook(connection, {
-    ...key,
-    kind: 'url',
-    url: 'https://hooks.example/',
-    events: ['*'],
-    campaign_events: 'none',
-    format: 'full',
-    description: null,
-    headers: {},
-    concurrency: 5,
-    secretsSealed: Buffer.from('sealed'),
-    at: new Date(),
-  });
-  await insertCursor(connection, key);
-};
 
 const numberOne = async (connection: Connection) => {
   const { position } = await lockEnd(connection, key.organizationId);
@@ -90,7 +74,7 @@ async function isAnybodyWaiting(): Promise<boolean> {
 }
 
 test('one that is enabled while another finds it paused is told', async () => {
-  await database.transaction(makeEndpoint);
+  await database.transaction((transaction) => insertEndpoint(transaction, key));
   await saveStatus(database, key, 'paused', new Date());
   await database.transaction(numberOne);
   await meet(
@@ -112,7 +96,7 @@ test.each([
     for (let number = 0; number < before; number += 1) await database.transaction(numberOne);
     expect(await isUntold()).toBe(false);
     await meet(numberOne, async (transaction) => {
-      await makeEndpoint(transaction);
+      await insertEndpoint(transaction, key);
       await noteUntold(transaction, key.organizationId);
     });
     expect(await isUntold()).toBe(true);

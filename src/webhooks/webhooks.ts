@@ -1,5 +1,6 @@
 /** The entry of this room: what happens, told to the programs of an organization. */
 export { describeEvents, describeEventWebhooks } from './described-events.ts';
+export { describeBy } from './describing.ts';
 export { type EventType, eventTypes } from './event-types.ts';
 export type { DescribeEvents, EventDescribers, LoggedEvent } from './log.ts';
 export { eventsOfRowMax } from './log-store.ts';
