@@ -1,5 +1,6 @@
-import { type BenchInstallation, createBenchInstallation, median } from './installation.ts';
-import { cpuUs, type ServerProcess, postgresCpuUs, startModule, startServer } from './processes.ts';
+import { type BenchInstallation, median } from './installation.ts';
+import { compareOnApi, type Load, measureLoad } from './load.ts';
+import type { ServerProcess } from './processes.ts';
 
 /**
  * How many emails of 1 KB to one recipient are accepted (validated, committed, answered with 202), over 1, 16, 64
@@ -15,65 +16,23 @@ const comparisons = [
   { connections: 256, baselineClients: 16 },
 ];
 
-type Measurement = {
-  perSecond: number;
-  baselinePerSecond: number;
-  p50Ms: number;
-  p99Ms: number;
-  apiUs: number;
-  postgresUs: number;
-};
+type Measurement = Load & { baselinePerSecond: number };
 
 export async function benchAccept(): Promise<void> {
-  const installation = await createBenchInstallation();
-  try {
-    const server = await startServer('api', {
-      POSTILLION_DATA_DIR: installation.dataDirectory,
-      PORT: '0',
-      LOG_LEVEL: 'info',
-    });
-    const measured = comparisons.map(() => [] as Measurement[]);
-    await measureOnce(installation, server, { connections: 16, baselineClients: 16 });
-    for (let round = 0; round < roundsCount; round += 1) {
-      for (const [index, comparison] of comparisons.entries()) {
-        measured[index]?.push(await measureOnce(installation, server, comparison));
-      }
-    }
-    report(measured);
-    await server.stop();
-  } finally {
-    await installation.remove();
-  }
+  const warmUp = { connections: 16, baselineClients: 16 };
+  report(await compareOnApi({ roundsCount, warmUp, comparisons }, measureOnce));
 }
 
 async function measureOnce(
   installation: BenchInstallation,
   server: ServerProcess,
-  { connections, baselineClients }: { connections: number; baselineClients: number },
+  { connections, baselineClients }: (typeof comparisons)[number],
 ): Promise<Measurement> {
   const baselinePerSecond = await commitSingleRows(installation, baselineClients);
-  const apiBeforeUs = cpuUs(server.pid) ?? 0;
-  const postgresBeforeUs = postgresCpuUs(installation.dataDirectory);
-  const { port } = new URL(server.url);
-  const load = startModule('bench/load-process.ts', [
-    JSON.stringify({
-      port: Number(port),
-      request: writeRequestTo('/v1/email/send', installation.key, anEmailBody),
-      connections,
-      seconds,
-    }),
-  ]);
-  const line = await load.nextLine((candidate) => 'perSecond' in candidate);
-  const result = line as { perSecond: number; count: number; statuses: object; p50Ms: number; p99Ms: number };
-  const refused = Object.keys(result.statuses).filter((status) => status !== '202');
-  if (refused.length > 0) throw new Error(`answers other than 202: ${JSON.stringify(result.statuses)}`);
+  const request = writeRequestTo('/v1/email/send', installation.key, anEmailBody);
   return {
-    perSecond: result.perSecond,
+    ...(await measureLoad(installation, server, { request, connections, seconds })),
     baselinePerSecond,
-    p50Ms: result.p50Ms,
-    p99Ms: result.p99Ms,
-    apiUs: ((cpuUs(server.pid) ?? 0) - apiBeforeUs) / result.count,
-    postgresUs: (postgresCpuUs(installation.dataDirectory) - postgresBeforeUs) / result.count,
   };
 }
 

@@ -6,16 +6,10 @@ import { createDefinition } from '../src/events/definitions.ts';
 import { systemClock } from '../src/platform/clock.ts';
 import { createIds } from '../src/platform/ids.ts';
 import { unpreparedStatement } from '../src/platform/postgres/database.ts';
-import { commitSingleRows } from './accept.ts';
+import { commitSingleRows, writeRequestTo } from './accept.ts';
 import { type BenchInstallation, createBenchInstallation, median } from './installation.ts';
-import {
-  cleanUpWhenInterrupted,
-  cpuUs,
-  postgresCpuUs,
-  type ServerProcess,
-  startModule,
-  startServer,
-} from './processes.ts';
+import { type Load, measureLoad } from './load.ts';
+import { cleanUpWhenInterrupted, type ServerProcess, startServer } from './processes.ts';
 
 /**
  * How many events of 90,000 contacts are stored: sent one by one over 64 connections, against single-row durable commits
@@ -32,14 +26,7 @@ const forms = [
 ] as const;
 type Form = (typeof forms)[number];
 
-type Measurement = {
-  perSecond: number;
-  baselinePerSecond: number;
-  p50Ms: number;
-  p99Ms: number;
-  apiUs: number;
-  postgresUs: number;
-};
+type Measurement = Load & { baselinePerSecond: number };
 
 export async function benchEvents(): Promise<void> {
   const installation = await createBenchInstallation();
@@ -113,46 +100,11 @@ const event = {
   },
 };
 
-function writeRequest(key: string, { path: target, form, events }: Form): string {
-  const body = JSON.stringify(
-    form === 'single' ? event : { events: Array.from({ length: events }, () => event) },
-  );
-  return [
-    `POST ${target} HTTP/1.1`,
-    'host: 127.0.0.1',
-    `authorization: Bearer ${key}`,
-    'content-type: application/json',
-    `content-length: ${Buffer.byteLength(body)}`,
-    '',
-    body,
-  ].join('\r\n');
-}
-
-async function sendEvents(
-  installation: BenchInstallation,
-  server: ServerProcess,
-  form: Form,
-): Promise<Omit<Measurement, 'baselinePerSecond'>> {
+function sendEvents(installation: BenchInstallation, server: ServerProcess, form: Form): Promise<Load> {
   const { connections, events } = form;
-  const apiBeforeUs = cpuUs(server.pid) ?? 0;
-  const postgresBeforeUs = postgresCpuUs(installation.dataDirectory);
-  const request = writeRequest(installation.key, form);
-  const { port } = new URL(server.url);
-  const load = startModule('bench/load-process.ts', [
-    JSON.stringify({ port: Number(port), request, connections, seconds, isNumbered: true }),
-  ]);
-  const line = await load.nextLine((candidate) => 'perSecond' in candidate);
-  const result = line as { perSecond: number; count: number; statuses: object; p50Ms: number; p99Ms: number };
-  const refused = Object.keys(result.statuses).filter((status) => status !== '202');
-  if (refused.length > 0) throw new Error(`answers other than 202: ${JSON.stringify(result.statuses)}`);
-  const count = result.count * events;
-  return {
-    perSecond: result.perSecond * events,
-    p50Ms: result.p50Ms,
-    p99Ms: result.p99Ms,
-    apiUs: ((cpuUs(server.pid) ?? 0) - apiBeforeUs) / count,
-    postgresUs: (postgresCpuUs(installation.dataDirectory) - postgresBeforeUs) / count,
-  };
+  const content = form.form === 'single' ? event : { events: Array.from({ length: events }, () => event) };
+  const request = writeRequestTo(form.path, installation.key, content);
+  return measureLoad(installation, server, { request, connections, seconds, isNumbered: true }, events);
 }
 
 const copiedRows = 100_000;
@@ -162,7 +114,7 @@ async function copyEvents({ connectPlainly }: BenchInstallation, file: string): 
   const client = await connectPlainly();
   try {
     await client.query(`copy (select * from events order by id desc limit ${copiedRows}) to '${file}'`);
-    await client.query('create table copied_events (like events including all)');
+    await client.query('create table copied_events (like events including all excluding generated)');
     await client.query('checkpoint');
     const startedAtMs = performance.now();
     const { rowCount } = await client.query(`copy copied_events from '${file}'`);
