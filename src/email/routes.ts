@@ -27,6 +27,7 @@ import {
   warningsHeader,
 } from '../messages/messages.ts';
 import { renderEmailSampleTask, submitEmailTestTask } from './campaign-sample.ts';
+import { contentTasks, emailContentRoutes } from './content-routes.ts';
 import { showEmail } from './record.ts';
 import { emailRules } from './rules.ts';
 import {
@@ -104,7 +105,7 @@ async function prepareItem(
   return recalled === null ? { prepared: await prepareAnew() } : { prepared: recalled, prepareAnew };
 }
 
-export const emailTasks = [prepareEmailTask, renderEmailSampleTask, submitEmailTestTask];
+export const emailTasks = [prepareEmailTask, renderEmailSampleTask, submitEmailTestTask, ...contentTasks];
 
 /** About 22 MB of files after Base64 growth. */
 const sendBodyBytesMax = 30 * 1_048_576;
@@ -210,6 +211,7 @@ export function emailRoutes(tools: EmailRouteTools): Route[] {
         load,
       },
     }),
+    ...emailContentRoutes(tools),
   ];
 }
 

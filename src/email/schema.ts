@@ -137,6 +137,20 @@ export const emailSendBody = Type.Object(
   { title: 'SendEmailRequest', additionalProperties: false, rules: ['email-fields', 'email-source'] },
 );
 
+/** Body of `POST /email/:id/resend`. */
+export const emailResendBody = Type.Object(
+  {
+    to: Type.Optional(
+      recipients({
+        description:
+          'Whom it goes to instead of its recipients: at most 50 addresses as a list, or one as a text. Nobody else gets it then.',
+        item: 'A recipient: an address, or `Name <address>`.',
+      }),
+    ),
+  },
+  { title: 'ResendEmailRequest', additionalProperties: false },
+);
+
 export type EmailSendBody = Static<typeof emailSendBody>;
 
 export const emailStatus = literals(messageStatuses, {
@@ -184,6 +198,9 @@ export const emailRecord = Type.Object(
     template_id: optional(Type.String()),
     category: optional(Type.String()),
     metadata: metadataRecord,
+    resent_from: Type.Union([Type.String({ format: 'uuid' }), Type.Null()], {
+      description: 'The email that this one says once more.',
+    }),
     to: Type.Array(emailRecipient),
     cc: Type.Array(emailRecipient),
     bcc: Type.Array(emailRecipient),
@@ -195,5 +212,24 @@ export const emailRecord = Type.Object(
   { title: 'EmailMessage' },
 );
 
+/** Record of `GET /email/:id/content`. */
+export const emailContentRecord = Type.Object(
+  {
+    id: Type.String({ format: 'uuid' }),
+    from: Type.String(),
+    from_name: optional(Type.String()),
+    reply_to: optional(Type.String()),
+    to: Type.Array(Type.String(), { description: 'As the email names them.' }),
+    cc: Type.Array(Type.String()),
+    subject: optional(Type.String()),
+    html: optional(Type.String()),
+    text: optional(Type.String()),
+    headers: Type.Record(Type.String(), Type.String(), { description: 'The fields that were given.' }),
+    attachments: Type.Array(attachment),
+  },
+  { title: 'EmailContent' },
+);
+
+export type EmailContentRecord = Static<typeof emailContentRecord>;
 export type EmailRecord = Static<typeof emailRecord>;
 export type EmailRecipientRecord = Static<typeof emailRecipient>;

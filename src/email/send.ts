@@ -162,7 +162,8 @@ export function fromThread(
     : { ...prepared.submission, organizationId, idempotencyKey };
 }
 
-function checkCounts(body: EmailSendBody): PublicError | null {
+/** No email goes to nobody, or to more than fifty. */
+export function checkCounts(body: Pick<EmailSendBody, 'to' | 'cc' | 'bcc'>): PublicError | null {
   if (body.to.length === 0) return new PublicError(badRequest, 'At least one recipient is required in to.');
   const count = body.to.length + (body.cc?.length ?? 0) + (body.bcc?.length ?? 0);
   if (count > recipientsMax) {
@@ -255,7 +256,7 @@ function checkTemplate(body: EmailSendBody, template: EmailText | null): PublicE
     : null;
 }
 
-type Recipient = { field: RecipientField; name: string | null; email: EmailAddress };
+export type Recipient = { field: RecipientField; name: string | null; email: EmailAddress };
 
 function listRecipients(body: EmailSendBody): Recipient[] {
   const fields = [
@@ -268,7 +269,8 @@ function listRecipients(body: EmailSendBody): Recipient[] {
   );
 }
 
-function readNamed(text: string): NamedAddress {
+/** Of an address that a schema has let through. */
+export function readNamed(text: string): NamedAddress {
   const named = parseNamedAddress(text);
   if (named === null) throw new Error('the schema lets no such address through');
   return named;
@@ -334,7 +336,8 @@ function buildSubmission(
   };
 }
 
-function namedIn(wanted: RecipientField, recipients: readonly Recipient[]): string[] {
+/** As a header of the email names them. */
+export function namedIn(wanted: RecipientField, recipients: readonly Recipient[]): string[] {
   return recipients.flatMap((recipient) =>
     recipient.field === wanted ? [writeNamedAddress(recipient)] : [],
   );
@@ -353,7 +356,7 @@ function sourceOf({ subject, html, text }: EmailSendBody, template: EmailText | 
 }
 
 /** An address that is given twice gets one copy, under its first mention. */
-function markDuplicates(recipients: readonly Recipient[]): SubmittedRecipient[] {
+export function markDuplicates(recipients: readonly Recipient[]): SubmittedRecipient[] {
   const seen = new Set<string>();
   return recipients.map(({ field, email }) => {
     const isDuplicate = seen.has(email.normalised);

@@ -13,6 +13,8 @@ export type StoredEmailDetails = StoredMetadata & {
   tracking?: { opens: boolean; clicks: boolean };
   /** The lists that a campaign went to. A recipient may leave one of them instead of unsubscribing from everything. */
   listIds?: readonly string[];
+  /** The id of the email that it says once more. */
+  resentFrom?: string;
   /** Whether a campaign's hand-offs are repeated whose answer was lost. */
   repeatsUncertain?: true;
 };

@@ -143,7 +143,8 @@ export {
   type RecipientRow,
   type SearchedPrefixes,
 } from './store.ts';
-export type { RecipientField, Submission, SubmittedRecipient } from './submission.ts';
+export { measureContent, readContentText } from './content-store.ts';
+export type { Prepared, RecipientField, Submission, SubmittedRecipient } from './submission.ts';
 export {
   admitRecipients,
   type CampaignMessage,

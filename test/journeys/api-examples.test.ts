@@ -516,6 +516,8 @@ async function recordEmail(): Promise<void> {
   await record('sendEmail', 'An address that is none', '/email/send', { body: { ...short, to: ['you'] } });
   await record('getEmail', 'An email that reached two of three', `/email/${id}`);
   await record('getEmail', 'One that does not exist', `/email/${nothing}`);
+  await record('getEmailContent', 'What it said', `/email/${shortId}/content`);
+  await record('getEmailContent', 'Of one that does not exist', `/email/${nothing}/content`);
   await record('listEmails', 'Those of a category', '/email?limit=1&category=invoices');
   await record('listEmails', 'Both cursors', `/email?after=${id}&before=${shortId}`);
   const reminder = { ...short, html: undefined, subject: 'Your appointment', text: 'It is at {{time}}.' };
@@ -538,6 +540,11 @@ async function recordEmail(): Promise<void> {
     },
   );
   for (const { id: sent } of batch.data) await settled(server, sent);
+  const again = await record<{ id: string }>('resendEmail', 'To somebody else', `/email/${shortId}/resend`, {
+    body: { to: 'Grace <grace@example.com>' },
+  });
+  await settled(server, again.id);
+  await record('resendEmail', 'One with files', `/email/${id}/resend`);
   await record('sendEmailBatch', 'One that is wrong refuses all', '/email/send/batch', {
     body: { emails: [short, { ...short, from: 'hello@example.org' }] },
   });

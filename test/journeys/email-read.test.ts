@@ -37,6 +37,7 @@ const recordKeys = [
   'template_id',
   'category',
   'metadata',
+  'resent_from',
   'to',
   'cc',
   'bcc',
@@ -99,6 +100,7 @@ describe('one email', () => {
     expect(record).toEqual({
       id,
       metadata: {},
+      resent_from: null,
       from: 'hello@postillion.test',
       from_name: 'Postillion',
       reply_to: 'answers@example.org',

@@ -241,6 +241,7 @@ async function makeCampaign(
 const validBodies: Readonly<Record<string, (contactId: string) => object>> = {
   'POST /email/send': () => ({ ...letter, from: 'a@postillion.test' }),
   'POST /email/send/batch': () => ({ emails: [{ ...letter, from: 'a@postillion.test' }] }),
+  'POST /email/:id/resend': () => ({}),
   'POST /sms/send': () => ({ ...text, from: 'Mine' }),
   'POST /sms/send/batch': () => ({ messages: [{ ...text, from: 'Mine' }] }),
   'POST /templates': () => ({ name: aName(), text: 'Hello' }),
