@@ -136,9 +136,83 @@ create table quota_usage (
   month date not null,
   shard smallint not null,
   used bigint not null check (used >= 0),
+  -- From which `used` on it is looked at whether a threshold of the quota is crossed; null: at the next change.
+  look_at bigint,
+  -- In shard 0, the highest threshold that is crossed, and the highest of which programs were told: 80 or 100 percent.
+  crossed_percent smallint not null default 0,
+  told_percent smallint not null default 0,
   primary key (organization_id, channel, month, shard)
 ) with (fillfactor = 50);
+-- Asked for what is to be told: empty as a rule.
+create index quota_usage_untold on quota_usage (organization_id) where crossed_percent > told_percent;
 call wall_off('quota_usage');
+
+-- Notes that what was used has crossed a threshold of the quota, in the transaction that uses it. Transactions that use more
+-- of it at once hold its row of shard 0 here, one after the other, so that the last of them sees what all did. What was told
+-- stays told until the quota is raised.
+create function note_quota_crossing() returns trigger
+language plpgsql
+security definer
+as $$
+declare
+  never constant bigint := 9223372036854775807;
+  quota bigint := (
+    select case new.channel
+        when 'email' then o.email_quota
+        when 'sms' then o.sms_quota
+        when 'push' then o.push_quota
+        when 'chatapp' then o.chatapp_quota
+      end
+    from organizations o
+    where o.id = new.organization_id
+  );
+  total bigint;
+  crossed integer;
+begin
+  -- A quota of nothing forbids the channel, which is no news.
+  if quota is null or quota = 0 then
+    update quota_usage
+    set look_at = never, crossed_percent = 0, told_percent = 0
+    where organization_id = new.organization_id and channel = new.channel and month = new.month and shard = new.shard;
+    return null;
+  end if;
+  insert into quota_usage (organization_id, channel, month, shard, used)
+  values (new.organization_id, new.channel, new.month, 0, 0)
+  on conflict do nothing;
+  perform
+  from quota_usage
+  where organization_id = new.organization_id and channel = new.channel and month = new.month and shard = 0
+  for update;
+  total := (
+    select sum(used)
+    from quota_usage
+    where organization_id = new.organization_id and channel = new.channel and month = new.month
+  );
+  crossed := case when total >= quota then 100 when total >= ceil(quota * 0.8) then 80 else 0 end;
+  update quota_usage
+  set crossed_percent = crossed,
+    told_percent = least(told_percent, crossed),
+    -- The other shards grow by what is sent beyond the quota, and look at each change.
+    look_at = case crossed when 0 then ceil(quota * 0.8) - total + used when 80 then quota - total + used else never end
+  where organization_id = new.organization_id and channel = new.channel and month = new.month and shard = 0;
+  perform pg_notify('postillion_quotas', '')
+  from quota_usage
+  where organization_id = new.organization_id and channel = new.channel and month = new.month and shard = 0
+    and crossed_percent > told_percent;
+  return null;
+end
+$$;
+do $$
+begin
+  execute format('alter function note_quota_crossing() set search_path = %I, pg_temp', current_schema());
+end
+$$;
+-- A trigger alone calls it.
+revoke execute on function note_quota_crossing() from public;
+-- The condition is PostgreSQL's own work: the function is called a few times a month.
+create trigger quota_is_crossed after insert or update of used, look_at on quota_usage
+  for each row when (new.used >= coalesce(new.look_at, 0))
+  execute function note_quota_crossing();
 
 -- What is stored of an organization, as it was measured last: nothing adds to it (storage.ts).
 create table storage_usage (

@@ -4,7 +4,7 @@ import type { Bound, Connection, Database } from '../platform/postgres/database.
 import { sha256 } from '../platform/secrets.ts';
 import { generateApiKey } from './api-key.ts';
 import { type ApiKey, isScopeOrBundle, type Organization, type Plan, type PlanChange } from './schema.ts';
-import type { Channel } from '../channels/channel.ts';
+import { type Channel, channels } from '../channels/channel.ts';
 import * as store from './store.ts';
 
 export { deleteOrganization, goneMs } from './deletion.ts';
@@ -24,6 +24,7 @@ export type {
 } from './schema.ts';
 export {
   countDemand,
+  findCrossedQuotas,
   findEventsKeptMs,
   findKeptDays,
   findLongestEventsKeptMs,
@@ -40,9 +41,10 @@ export {
   loadSendingPlans,
   planAllows,
   suspendForReputation,
+  takeCrossedQuotas,
   warnOfReputation,
 } from './store.ts';
-export type { KeptDays, SendingPlan } from './store.ts';
+export type { KeptDays, QuotaCrossing, SendingPlan } from './store.ts';
 
 /** What account commands need. */
 export type AccountTools = { database: Database; clock: Clock; newId: NewId };
@@ -66,13 +68,25 @@ export async function renameOrganization(
   return store.renameOrganization(database, organizationId, name, now(clock));
 }
 
-/** Null if there is no such organization. */
+/** Within a transaction. Null if there is no such organization. */
 export async function updateOrganization(
-  tools: { database: Connection; clock: Clock },
+  { database: transaction, clock }: { database: Connection; clock: Clock },
   organizationId: string,
   change: PlanChange,
 ): Promise<store.SuspensionChange | null> {
-  return store.updateOrganization(tools.database, organizationId, change, now(tools.clock));
+  const at = now(clock);
+  const { quotas = {} } = change;
+  const ofQuotas = channels.filter((channel) => quotas[channel] !== undefined);
+  if (ofQuotas.length === 0 || !(await store.hasOrganization(transaction, organizationId)))
+    return store.updateOrganization(transaction, organizationId, change, at);
+  const looked = await store.lookAtQuotas(transaction, {
+    organizationId,
+    channels: ofQuotas,
+    month: monthOf(at),
+  });
+  const changed = await store.updateOrganization(transaction, organizationId, change, at);
+  await looked.changed();
+  return changed;
 }
 
 export type NewApiKey = Pick<ApiKey, 'organizationId' | 'name' | 'scopes' | 'expiresAt'> & {

@@ -8,6 +8,7 @@ import {
 import { isNotStopped } from '../platform/postgres/stop.ts';
 import { hasKeyOf } from '../platform/postgres/lookup.ts';
 import { type Predicate, toPredicate } from '../platform/postgres/predicate.ts';
+import { organizationsDue } from '../platform/queue/turns.ts';
 import type {
   ApiKey,
   DeletionState,
@@ -147,6 +148,134 @@ export async function renameOrganization(
 
 /** Channels that an organization may not send on since a change, and those that it may send on again. */
 export type SuspensionChange = { suspended: Channel[]; resumed: Channel[] };
+
+/**
+ * Holds what was used this month on these channels, and has it looked at by the quotas that the transaction gives it. In the
+ * opposite order of the shards: whoever uses more beyond a quota holds another shard before the first.
+ */
+export async function lookAtQuotas(
+  connection: Connection,
+  {
+    organizationId,
+    channels,
+    month,
+  }: { organizationId: string; channels: readonly Channel[]; month: string },
+): Promise<{ changed: () => Promise<void> }> {
+  const values = [organizationId, channels, month];
+  // A row that is not there cannot be held.
+  await connection.rows(
+    unpreparedStatement(
+      `insert into quota_usage (organization_id, channel, month, shard, used)
+       select $1, channel, $3, 0, 0
+       from unnest($2::text[]) as changed (channel)
+       order by channel
+       on conflict do nothing`,
+    ),
+    values,
+  );
+  await connection.rows(
+    unpreparedStatement(
+      `select
+       from quota_usage
+       where organization_id = $1 and channel = any ($2) and month = $3
+       order by channel, shard desc
+       for update`,
+    ),
+    values,
+  );
+  return {
+    changed: async () => {
+      await connection.rows(
+        unpreparedStatement(
+          `update quota_usage set look_at = null
+           where organization_id = $1 and channel = any ($2) and month = $3`,
+        ),
+        values,
+      );
+    },
+  };
+}
+
+export type QuotaCrossing = {
+  channel: Channel;
+  /** `2026-11`, and the day on which the next one begins. */
+  month: string;
+  renewsOn: string;
+  quota: number;
+  used: number;
+  crossedPercent: number;
+  toldPercent: number;
+};
+
+const findUntold = statement<{ organization_id: string }>(
+  'quota_usage_find_untold',
+  organizationsDue({
+    table: 'quota_usage',
+    among: 'crossed_percent > told_percent',
+    due: '$1::timestamptz is not null',
+  }),
+);
+
+/** Organizations of which a threshold of a quota is crossed and was not told, after the one given. */
+export async function findCrossedQuotas(
+  connection: Connection,
+  { at, after, limit }: { at: Date; after: string | null; limit: number },
+): Promise<string[]> {
+  const rows = await connection.rows(findUntold, [at, after, limit]);
+  return rows.map((row) => row.organization_id);
+}
+
+/** Takes what is crossed and was not told: it is told by this transaction, and by no other. */
+export async function takeCrossedQuotas(
+  transaction: Connection,
+  organizationId: string,
+): Promise<QuotaCrossing[]> {
+  // By a statement of its own: one that waits for a row sees the quotas as they were before it waited.
+  await transaction.rows(
+    unpreparedStatement(
+      `select
+       from quota_usage
+       where organization_id = $1 and crossed_percent > told_percent
+       order by channel, month
+       for update`,
+    ),
+    [organizationId],
+  );
+  return transaction.rows(
+    unpreparedStatement<QuotaCrossing>(
+      `with untold as (
+         select channel, month, shard, told_percent
+         from quota_usage
+         where organization_id = $1 and crossed_percent > told_percent
+       ), told as (
+         update quota_usage u
+         set told_percent = u.crossed_percent
+         from untold
+         where u.organization_id = $1 and u.channel = untold.channel and u.month = untold.month
+           and u.shard = untold.shard and u.crossed_percent > u.told_percent
+         returning u.channel, u.month, u.crossed_percent, untold.told_percent
+       )
+       select told.channel, to_char(told.month, 'YYYY-MM') as month,
+         (told.month + interval '1 month')::date::text as "renewsOn", told.crossed_percent as "crossedPercent",
+         told.told_percent as "toldPercent",
+         case told.channel
+           when 'email' then o.email_quota
+           when 'sms' then o.sms_quota
+           when 'push' then o.push_quota
+           when 'chatapp' then o.chatapp_quota
+         end as quota,
+         (
+           select sum(u.used)
+           from quota_usage u
+           where u.organization_id = $1 and u.channel = told.channel and u.month = told.month
+         ) as used
+       from told
+       join organizations o on o.id = $1
+       order by told.channel, told.month`,
+    ),
+    [organizationId],
+  );
+}
 
 /** Applies the change. Null if there is no such organization. */
 export async function updateOrganization(

@@ -118,7 +118,13 @@ export {
 } from './schema.ts';
 export { showFate } from './fate.ts';
 export { createRecipientDescriber } from './told-events.ts';
-export { describeSuspensions, logSuspensions } from './told-suspensions.ts';
+export {
+  describeOrganizationEvents,
+  logSuspensions,
+  type QuotaFacts,
+  startTellingOfQuotas,
+  type SuspensionFacts,
+} from './told-organizations.ts';
 export {
   createHorizon,
   type Horizon,

@@ -13,7 +13,7 @@ import { createDomainDescriber, type InstanceHosts } from '../domains/domains.ts
 import { describeConversions } from '../events/events.ts';
 import {
   createRecipientDescriber,
-  describeSuspensions,
+  describeOrganizationEvents,
   type ReadHorizon,
   toldRecipient,
 } from '../messages/messages.ts';
@@ -40,7 +40,7 @@ export function createEventDescribers(
     'chatapp.template': describeTemplateEvents,
     domain: createDomainDescriber(tools.hosts),
     event: describeConversions,
-    organization: describeSuspensions,
+    organization: describeOrganizationEvents,
   };
 }
 

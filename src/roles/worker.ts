@@ -16,6 +16,7 @@ import {
   startDelivery,
   startErasing,
   startProviderEvents,
+  startTellingOfQuotas,
 } from '../messages/messages.ts';
 import { startClearing } from '../audience/jobs.ts';
 import { startCampaigns } from '../campaigns/jobs.ts';
@@ -122,6 +123,7 @@ export async function startWorker(installation: Installation, share = wholeShare
       }),
       sender: await createSenderOf({ ...installation, resolver: webhookResolver }),
     }),
+    startTellingOfQuotas(installation),
     startCrediting({ ...installation, channels: messageChannels }),
     startProviderEvents({ ...installation, ...feedback, channels: messageChannels }),
     startChatAppEvents({ ...installation, onContactsChanged }),

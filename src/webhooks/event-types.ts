@@ -53,6 +53,8 @@ export const eventTypes = [
   'event.conversion',
   'organization.sending_suspended',
   'organization.sending_resumed',
+  'organization.quota_warning',
+  'organization.quota_reached',
   'webhook.failing',
   'webhook.disabled',
 ] as const;

@@ -126,6 +126,9 @@ async function takeAllDomains(take: typeof takeDueDomains, signal: AbortSignal):
 }
 
 const chores: Record<ChoreName, Cases> = {
+  'telling of quotas': {
+    otherwise: 'A turn takes all that an organization has: two thresholds of each channel in a month.',
+  },
   'telling webhooks': {
     otherwise: 'A turn begins work, and waits for no endpoint: test/journeys/webhooks.test.ts holds some up.',
   },

@@ -129,6 +129,7 @@ export const outsideTheWall: Readonly<Record<string, string>> = {
     'Tells what has happened to recipients that were changed together, of any organizations.',
   webhook_outbox_insert_together:
     'Tells which addresses were suppressed by what has happened to recipients, of any organizations.',
+  quota_usage_find_untold: whoHasWork,
   webhook_outbox_find_organizations: whoHasWork,
   webhook_positions_find_untold: whoHasWork,
   webhook_deliveries_find_due: whoHasWork,

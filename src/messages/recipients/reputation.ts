@@ -3,7 +3,7 @@ import { type Clock, dateOf } from '../../platform/clock.ts';
 import type { Log } from '../../platform/log.ts';
 import type { Connection, Transaction } from '../../platform/postgres/database.ts';
 import type { MessageChannel } from '../channel.ts';
-import { logSuspensions } from '../told-suspensions.ts';
+import { logSuspensions } from '../told-organizations.ts';
 import * as store from './reputation-store.ts';
 import type { ReportedFate } from './suppressing.ts';
 

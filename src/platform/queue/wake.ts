@@ -13,6 +13,7 @@ export const wakeTopics = [
   'domains',
   'erasures',
   'provider_events',
+  'quotas',
   'secret_keys',
   'segments',
   'sms_events',
