@@ -157,9 +157,15 @@ test('a number that would be written with hundreds of digits is no value, and on
 test('texts that PostgreSQL writes arrays with arrive as they are', async () => {
   await define('note', 'string');
   const note = '{"a": \'\\\\\', null}, \\"';
-  const ended = await importFile(`email,first_name,note\na@b.test,NULL,"${note.replaceAll('"', '""')}"\n`);
-  expect(countsOf(ended)).toEqual([1, 0, 0, 0]);
-  expect(await contacts()).toMatchObject([{ first_name: 'NULL', properties: { 1: note } }]);
+  const cell = `"${note.replaceAll('"', '""')}"`;
+  const ended = await importFile(
+    `email,first_name,last_name,note\na@b.test,NULL,${cell},${cell}\nb@b.test,a\\b,\\,\n`,
+  );
+  expect(countsOf(ended)).toEqual([2, 0, 0, 0]);
+  expect(await contacts()).toMatchObject([
+    { first_name: 'NULL', last_name: note, properties: { 1: note } },
+    { first_name: 'a\\b', last_name: '\\' },
+  ]);
 });
 
 test('a contact is found by external_id, by its address in any case, and by its number', async () => {
@@ -186,17 +192,19 @@ test('a row whose identifiers belong to others is refused, and says by which fie
       'x1,two@b.test,',
       'x1,one@b.test,+4915100000002',
       'x3,one@b.test,',
+      'x3,no address,',
       ',other@b.test,+4915100000001',
       'x3,new@b.test,+4915100000002',
     ].join('\n'),
   );
-  expect(countsOf(ended)).toEqual([0, 0, 0, 5]);
+  expect(countsOf(ended)).toEqual([0, 0, 0, 6]);
   expect(ended.issues).toEqual([
     { line: 2, column: 'E-mail', reason: 'email is in use by another contact' },
     { line: 3, column: 'Phone', reason: 'phone_number is in use by another contact' },
     { line: 4, column: 'E-mail', reason: 'email is in use by another contact' },
-    { line: 5, column: 'Phone', reason: 'phone_number is in use by another contact' },
+    { line: 5, column: 'E-mail', reason: 'email must be an email address' },
     { line: 6, column: 'Phone', reason: 'phone_number is in use by another contact' },
+    { line: 7, column: 'Phone', reason: 'phone_number is in use by another contact' },
   ]);
   expect(await contacts()).toEqual(before);
 });
@@ -277,6 +285,19 @@ test('lists and tags are made where they are missing, counted, and nobody leaves
     { name: 'VIP', contacts: 2 },
     { name: 'new', contacts: 1 },
     { name: 'other', contacts: 1 },
+  ]);
+});
+
+test('a list and a tag of one name are two, which a file means by its options and columns', async () => {
+  for (const email of ['a@b.test', 'b@b.test'])
+    await importFile(`email,tags\n${email},Same\n`, { lists: ['Same'] });
+  await importFile('email\nc@b.test\n', { lists: ['Same'] });
+  expect((await memberNames()).map(({ kind, name, email }) => `${kind} ${name} ${email}`)).toEqual([
+    'list Same a@b.test',
+    'list Same b@b.test',
+    'list Same c@b.test',
+    'tag Same a@b.test',
+    'tag Same b@b.test',
   ]);
 });
 

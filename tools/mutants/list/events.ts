@@ -353,7 +353,7 @@ export const events: readonly Mutant[] = [
     from: 'isHistory ? Infinity : backMsMax',
     to: 'backMsMax',
     tests: files,
-    named: 'of several parts is stored whole',
+    named: 'is stored whole, and importing it again',
     harm: 'history cannot be imported',
   },
   {
