@@ -8,6 +8,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createManualClock } from '../../test/support/manual-clock.ts';
 import { createSender, startTestServer, type TestServer } from '../../test/support/server.ts';
+import { refuseInserts } from '../../test/support/refused-inserts.ts';
 import {
   type StatementProxy,
   startStatementProxy,
@@ -15,8 +16,10 @@ import {
 } from '../../test/support/statement-proxy.ts';
 import { useTestDatabase } from '../../test/support/test-database.ts';
 import type { ContactReference } from '../audience/audience.ts';
+import { createContact, deleteContacts } from '../audience/contacts.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import {
+  type Database,
   type DatabaseAddress,
   DatabaseUnavailableError,
   openDatabase,
@@ -28,14 +31,21 @@ import { createEventIntake, type EventIntake, type EventRequest } from './intake
 import type { BatchRecord } from './schema.ts';
 
 let address: DatabaseAddress;
+let database: Database;
 let server: TestServer;
 /** Both have the event `order`, of different schemas. */
 let organizationIds: readonly [string, string];
 
 useTestDatabase({ hasNeighbour: true }, (opened) => {
-  address = opened.address;
+  ({ address, database } = opened);
 });
 beforeAll(async () => {
+  // Of the connections that are made from now on, so that those who wait for each other do so for no second.
+  await database.rows(
+    unpreparedStatement(
+      `do $$ begin execute format('alter database %I set deadlock_timeout = ''20ms''', current_database()); end $$`,
+    ),
+  );
   server = await startTestServer({ database: address });
   const one = await createSender(server.installation, 'one.example');
   const other = await createSender(server.installation, 'other.example');
@@ -71,7 +81,7 @@ type Organization = 0 | 1;
  * - `broken`: what PostgreSQL refuses, and with it whatever shares its transaction.
  */
 const eventKinds = ['fits', 'mismatch', 'undefined', 'unknown_id', 'broken'] as const;
-type GivenEvent = { kind: (typeof eventKinds)[number]; reference: ContactReference };
+type GivenEvent = { kind: (typeof eventKinds)[number]; reference: ContactReference; text?: string };
 
 type Given = {
   organization: Organization;
@@ -92,7 +102,7 @@ function bodyOf({
   event: GivenEvent;
   mark: string;
 }) {
-  const { kind, reference } = event;
+  const { kind, reference, text } = event;
   const [fitting, other] = organization === 0 ? [7, '7'] : ['7', 7];
   return {
     event: kind === 'undefined' ? 'nothing' : 'order',
@@ -100,6 +110,7 @@ function bodyOf({
     payload: {
       mark,
       total: kind === 'mismatch' ? other : fitting,
+      ...(text !== undefined && { text }),
       // The server refuses it before; the type jsonb has no room for it.
       ...(kind === 'broken' && { text: '\0' }),
     },
@@ -171,12 +182,12 @@ async function sendInTheEnd(intake: EventIntake, given: Marked): Promise<Told> {
 
 const repetitionsMax = 1_000;
 
-type StoredEvent = { id: string; contact_id: string };
+type StoredEvent = { id: string; contact_id: string; transaction: string };
 
 /** The events of a mark: one, if all is well. */
 function storedUnder(organization: Organization, text: string): Promise<StoredEvent[]> {
   return rowsOf<StoredEvent>(
-    `select id, contact_id from events where organization_id = $1 and payload ->> 'mark' = $2`,
+    `select id, contact_id, xmin::text as transaction from events where organization_id = $1 and payload ->> 'mark' = $2`,
     [organizationIds[organization], text],
   );
 }
@@ -359,13 +370,13 @@ type ProxiedNode = { proxy: StatementProxy; intake: EventIntake; stop: () => Pro
 
 async function startProxiedNode(): Promise<ProxiedNode> {
   const proxy = await startStatementProxy(address);
-  const database = openDatabase({ address: proxy.address, connectionsMax: 1 });
+  const proxied = openDatabase({ address: proxy.address, connectionsMax: 1 });
   const clock = createManualClock(server.installation.clock.nowMs());
   return {
     proxy,
-    intake: createEventIntake({ ...tools(), database, clock }, { flushersMax: 1 }),
+    intake: createEventIntake({ ...tools(), database: proxied, clock }, { flushersMax: 1 }),
     stop: async () => {
-      await database.close();
+      await proxied.close();
       await proxy.stop();
     },
   };
@@ -373,10 +384,8 @@ async function startProxiedNode(): Promise<ProxiedNode> {
 
 let people = 0;
 /** Of somebody whom nobody knows yet. */
-const ofSomebodyNew = (): GivenEvent => ({
-  kind: 'fits',
-  reference: { email: `new-${(people += 1)}@example.com` },
-});
+const ofSomebodyNew = () =>
+  ({ kind: 'fits', reference: { email: `new-${(people += 1)}@example.com` } }) satisfies GivenEvent;
 
 async function contactsOf(reference: ContactReference): Promise<{ id: string; organization_id: string }[]> {
   return rowsOf('select id, organization_id from contacts where organization_id = any ($1) and email = $2', [
@@ -394,6 +403,66 @@ async function storedIdsOf({ organization, marks }: Marked): Promise<string[]> {
   const stored = await Promise.all(marks.map((text) => storedUnder(organization, text)));
   return stored.flat().map(({ id }) => id);
 }
+
+describe('a transaction', () => {
+  const single = { form: 'single', key: null } as const;
+  const batch = { form: 'batch', key: null } as const;
+  const someEvents = (count: number, text?: string) =>
+    Array.from({ length: count }, () => ({ ...ofSomebodyNew(), ...(text !== undefined && { text }) }));
+  /** Sends requests at once, and returns the transactions in which each was stored. */
+  async function transactionsOf(requests: readonly Marked[]): Promise<string[][]> {
+    const intake = createEventIntake(tools(), { flushersMax: 1 });
+    const told = await Promise.all(requests.map((request) => send(intake, request)));
+    expect(told.map(({ kind }) => kind)).toEqual(requests.map(() => 'told'));
+    const stored = requests.map(({ organization, marks }) =>
+      Promise.all(marks.map((text) => storedUnder(organization, text))),
+    );
+    return (await Promise.all(stored)).map((events) => [
+      ...new Set(events.flat().map(({ transaction }) => transaction)),
+    ]);
+  }
+
+  test('is shared by requests of fifty events and 256 kB, and larger ones have their own', async () => {
+    const text = 'x'.repeat(30_000);
+    const sent = [1, 50, 51, 1, 8, 9].map((count, index) => {
+      const events = someEvents(count, index > 3 ? text : undefined);
+      return mark({ ...(count === 1 ? single : batch), organization: 0, events });
+    });
+    const [one, fifty, more, last, fits, large] = await transactionsOf(sent);
+    expect([fifty, last, fits]).toEqual([one, one, one]);
+    expect(new Set([one, more, large].flat()).size).toBe(3);
+  });
+
+  test('that is shared by two organizations is told of, whichever of them has a contact that is new', async () => {
+    const known = [ofSomebodyNew(), ofSomebodyNew()] as const;
+    for (const organization of [0, 1] as const)
+      await transactionsOf([mark({ ...single, organization, events: [known[organization]] })]);
+    for (const organization of [0, 1] as const) {
+      const before = wakes.ofContacts;
+      const events = ([0, 1] as const).map((each) => (each === organization ? ofSomebodyNew() : known[each]));
+      const [first, second] = await transactionsOf(
+        ([0, 1] as const).map((each) => mark({ ...single, organization: each, events: [events[each]!] })),
+      );
+      expect(first).toEqual(second);
+      expect([organization, wakes.ofContacts - before]).toEqual([organization, 1]);
+    }
+  });
+
+  test('that is ended for the sake of others is tried three times more, and no more', async () => {
+    for (const [times, kind] of [
+      [3, 'told'],
+      [4, 'failed'],
+    ] as const) {
+      const request = mark({ ...single, organization: 0, events: [ofSomebodyNew()] });
+      const condition = 'deadlock_detected';
+      const allow = await refuseInserts(database, { table: 'events', times, condition });
+      const told = await send(createEventIntake(tools()), request);
+      await allow();
+      expect([times, told.kind]).toEqual([times, kind]);
+      expect(await storedIdsOf(request)).toEqual(idsOf(told));
+    }
+  });
+});
 
 describe('the connection breaks', () => {
   let node: ProxiedNode;
@@ -458,6 +527,32 @@ describe('the connection breaks', () => {
 describe('two nodes', () => {
   let node: ProxiedNode;
   let other: EventIntake;
+  const aSingle = (organization: Organization, event: GivenEvent) =>
+    mark({ organization, form: 'single', events: [event], key: null });
+
+  /**
+   * The one is held at each of its statements in turn, until the other has done what it can meanwhile. Returns how often
+   * that had to wait.
+   */
+  async function atEachStatement(prepare: (number: number) => Meeting | Promise<Meeting>): Promise<number> {
+    let waits = 0;
+    for (let number = 1; ; number += 1) {
+      expect(number).toBeLessThan(statementsMax);
+      const meeting = await prepare(number);
+      const stop = node.proxy.stopAt(number, 'hold_before');
+      const slow = meeting.slow();
+      await Promise.race([stop.reached, slow]);
+      const answered = new AbortController();
+      const quick = meeting.quick().finally(() => {
+        answered.abort();
+      });
+      if (await isWaitingUnless(answered.signal)) waits += 1;
+      stop.release();
+      await meeting.check([...(await slow), ...(await quick)]);
+      if (!stop.isReached()) return waits;
+    }
+  }
+
   beforeAll(async () => {
     node = await startProxiedNode();
     other = createEventIntake(tools(), { flushersMax: 1 });
@@ -495,39 +590,67 @@ describe('two nodes', () => {
   });
 
   test('that both make the same contacts make them once, at whatever statement they meet', async () => {
-    const single = { form: 'single', key: null } as const;
-    let waits = 0;
-    for (let number = 1; ; number += 1) {
-      expect(number).toBeLessThan(statementsMax);
+    const waits = await atEachStatement((number) => {
       const somebody = ofSomebodyNew();
-      const forward = ([0, 1] as const).map((organization) =>
-        mark({ ...single, organization, events: [somebody] }),
-      );
+      const forward = ([0, 1] as const).map((organization) => aSingle(organization, somebody));
       // In the opposite order, so that each node may have what the other waits for.
-      const backward = ([1, 0] as const).map((organization) =>
-        mark({ ...single, organization, events: [somebody] }),
-      );
-      const stop = node.proxy.stopAt(number, 'hold_before');
-      const slow = Promise.all(forward.map((one) => send(node.intake, one)));
-      await Promise.race([stop.reached, slow]);
-      const answered = new AbortController();
-      const quick = Promise.all(backward.map((one) => send(other, one))).finally(() => {
-        answered.abort();
-      });
-      if (await isWaitingUnless(answered.signal)) waits += 1;
-      stop.release();
-      const told = [...(await slow), ...(await quick)];
-      for (const [index, request] of [...forward, ...backward].entries()) {
-        expect([number, told[index]!.kind]).toEqual([number, 'told']);
-        expect(await storedIdsOf(request)).toEqual(idsOf(told[index]!));
-      }
-      expect(
-        new Set((await contactsOf(somebody.reference)).map((contact) => contact.organization_id)),
-      ).toEqual(new Set(organizationIds));
-      expect(await contactsOf(somebody.reference)).toHaveLength(2);
-      if (!stop.isReached()) break;
-    }
+      const backward = ([1, 0] as const).map((organization) => aSingle(organization, somebody));
+      return {
+        slow: () => Promise.all(forward.map((one) => send(node.intake, one))),
+        quick: () => Promise.all(backward.map((one) => send(other, one))),
+        check: async (told) => {
+          for (const [index, request] of [...forward, ...backward].entries()) {
+            expect([number, told[index]!.kind]).toEqual([number, 'told']);
+            expect(await storedIdsOf(request)).toEqual(idsOf(told[index]!));
+          }
+          const contacts = await contactsOf(somebody.reference);
+          expect(new Set(contacts.map((contact) => contact.organization_id))).toEqual(
+            new Set(organizationIds),
+          );
+          expect(contacts).toHaveLength(2);
+        },
+      };
+    });
     expect(waits).toBeGreaterThan(0);
+  });
+
+  test('that both learn one address, of two people, note it of one of them, at whatever statement they meet', async () => {
+    await atEachStatement(async (number) => {
+      const { email } = ofSomebodyNew().reference;
+      const [one, another] = [{ external_id: `one of ${email}` }, { external_id: `another of ${email}` }];
+      for (const person of [one, another]) await makeContact(person);
+      const learnBy = async (intake: EventIntake, person: ContactReference) => [
+        await send(intake, aSingle(0, { kind: 'fits', reference: { ...person, email } })),
+      ];
+      return {
+        slow: () => learnBy(node.intake, one),
+        quick: () => learnBy(other, another),
+        check: async (told) => {
+          expect([number, ...told.map(({ kind }) => kind)]).toEqual([number, 'told', 'told']);
+          expect(await contactsOf({ email })).toHaveLength(1);
+        },
+      };
+    });
+  });
+
+  test('of which one deletes the contact that the other fills leave it deleted, at whatever statement they meet', async () => {
+    await atEachStatement(async (number) => {
+      const { email } = ofSomebodyNew().reference;
+      const person = { external_id: `gone of ${email}` };
+      const id = await makeContact(person);
+      const request = aSingle(0, { kind: 'fits', reference: { ...person, email } });
+      return {
+        slow: async () => [await send(node.intake, request)],
+        quick: async () => {
+          await deleteContacts(server.installation, organizationIds[0], [id]);
+          return [];
+        },
+        check: async ([told]) => {
+          expect([number, told?.kind]).toEqual([number, 'told']);
+          expect(await rowsOf('select from contacts where id = $1', [id])).toEqual([]);
+        },
+      };
+    });
   });
 
   test('that wait for each other store the events of both, though one of them is ended for it', async () => {
@@ -552,6 +675,20 @@ describe('two nodes', () => {
     for (const { reference } of [first, second]) expect(await contactsOf(reference)).toHaveLength(1);
   });
 });
+
+/** What the one node and the other do at once, and what is true afterwards. */
+type Meeting = {
+  slow: () => Promise<Told[]>;
+  quick: () => Promise<Told[]>;
+  /** Has what both were told, that of the slow one first. */
+  check: (told: readonly Told[]) => Promise<void>;
+};
+
+async function makeContact(reference: ContactReference): Promise<string> {
+  const created = await createContact(server.installation, organizationIds[0], reference);
+  if (created.kind !== 'created') throw new Error(created.kind);
+  return created.contact.id;
+}
 
 /** Whether a statement waits for another transaction; false as soon as the signal says that none will. */
 async function isWaitingUnless(answered: AbortSignal): Promise<boolean> {

@@ -322,8 +322,8 @@ describe('an event', () => {
     expect(wrong.body.name).toBe('schema_mismatch');
   });
 
-  test('in a currency that its conversions do not have is refused', async () => {
-    const { name } = await defineEvent(server, {
+  test('in a currency that its conversions do not have is refused, until they are turned off', async () => {
+    const { id: definitionId, name } = await defineEvent(server, {
       schema: { fields: [field('total', 'number'), field('currency', 'string')] },
       conversion: {
         enabled: true,
@@ -342,6 +342,10 @@ describe('an event', () => {
       name: 'schema_mismatch',
       message: 'payload.currency must be one of EUR, USD',
     });
+    expect((await ask('PATCH', `/events/${definitionId}`, { conversion: { enabled: false } })).status).toBe(
+      200,
+    );
+    expect((await send({ total: 1, currency: 'Eur' })).status).toBe(202);
   });
 
   test('happened thirty days ago at most, and in five minutes at most', async () => {
@@ -415,8 +419,10 @@ describe('an event', () => {
   });
 
   test('of 32 kB, with fields of a hostile name and nested deeply, is stored as it is', async () => {
-    const { name } = await defineEvent(server);
+    const { name } = await defineEvent(server, { schema: { fields: [field('constructor', 'string')] } });
     const { id } = await aContact();
+    // What every object has is not what the event brings.
+    await sendEvent(server, { event: name, contact_id: id, payload: {} });
     let deep: unknown = 1;
     for (let level = 0; level < 25; level += 1) deep = { a: deep };
     const payload = { constructor: 'x', toString: 'y', deep, text: 'a'.repeat(32_500) };

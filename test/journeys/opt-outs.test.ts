@@ -367,6 +367,8 @@ describe('an address', () => {
 });
 
 describe('identifiers of an event', () => {
+  const subscribedExcept = (out: Channel) =>
+    Object.fromEntries(channels.map((channel) => [channel, channel === out ? 'unsubscribed' : 'subscribed']));
   const send = (reference: Record<string, string>) =>
     call('POST', '/events/send', { event: 'came_back', ...reference });
 
@@ -377,6 +379,21 @@ describe('identifiers of an event', () => {
     await send({ external_id: `x of ${email}` });
     expect((await find({ external_id: `x of ${email}` })).id).toBe(id);
   });
+
+  test.each(channels)(
+    'that fill somebody who has opted out from %s are opted out, whoever has them next',
+    async (channel) => {
+      const { external_id: externalId, ...person } = { external_id: `out of ${channel}`, ...newPerson() };
+      const consent = { [channel]: 'unsubscribed' };
+      // On most channels there is no address yet that the opt-out could be kept of.
+      const { id } = await call<Contact>('POST', '/contacts', { external_id: externalId, consent });
+      await send({ external_id: externalId, ...person });
+      expect(await read(id)).toMatchObject({ email: person.email, consent });
+      await call('DELETE', `/contacts/${id}`);
+      const next = await call<Contact>('POST', '/contacts', person);
+      expect(next.consent).toEqual(subscribedExcept(channel));
+    },
+  );
 
   test('that another contact has change nothing', async () => {
     const [one, other] = [newPerson(), newPerson()];

@@ -99,4 +99,20 @@ export const acceptance: readonly Mutant[] = [
     named: 'leaves nothing behind when a small one took its share of the quota meanwhile',
     harm: 'files of refused requests stay in the database for ever',
   },
+  {
+    file: 'src/platform/http/acceptance.ts',
+    from: 'isDeadlock(cause) && deadlocks < deadlocksMax',
+    to: 'false',
+    tests: ['src/events/intake.test.ts'],
+    named: 'is tried three times more, and no more',
+    harm: 'a request is answered with 500 where it and another one waited for each other',
+  },
+  {
+    file: 'src/platform/http/acceptance.ts',
+    from: 'storeTogether(tools, candidates, deadlocks + 1)',
+    to: 'storeTogether(tools, candidates, deadlocks)',
+    tests: ['src/events/intake.test.ts'],
+    named: 'is tried three times more, and no more',
+    harm: 'a request that always meets another one is tried for ever, and holds up all that come after it',
+  },
 ];

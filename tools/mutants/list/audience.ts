@@ -358,4 +358,12 @@ export const audience: readonly Mutant[] = [
     named: 'has not opted out again',
     harm: 'whoever opted in after an opt-out is opted out again by any change of their contact',
   },
+  {
+    file: 'src/audience/identified-contacts.ts',
+    from: '(id) => present.get(id)?.unsubscribed_channels ?? [],',
+    to: '() => [],',
+    tests: ['test/journeys/opt-outs.test.ts'],
+    named: 'that fill somebody who has opted out',
+    harm: 'an event that brings the address of a contact undoes that it has unsubscribed',
+  },
 ];
