@@ -88,7 +88,8 @@ create table webhook_cursors (
   failures integer not null default 0,
   -- Since when it takes nothing: it is told of one event at a time until it takes one.
   failing_since timestamptz,
-  -- When it is tried again, if it fails.
+  -- When it is tried again, if it fails; otherwise, when the first of what it did not take is. None while it is paused or
+  -- disabled.
   next_try_at timestamptz,
   last_success_at timestamptz,
   last_failure_at timestamptz,
@@ -97,6 +98,8 @@ create table webhook_cursors (
   primary key (organization_id, webhook_id)
 ) with (fillfactor = 50);
 create index webhook_cursors_next_try on webhook_cursors (organization_id, next_try_at) where next_try_at is not null;
+-- For finding when the next of all is due.
+create index webhook_cursors_next on webhook_cursors (next_try_at) where next_try_at is not null;
 call wall_off('webhook_cursors');
 
 -- Events that an endpoint did not take at once, until it does or they are given up; and some of those that it took.
@@ -114,9 +117,11 @@ create table webhook_deliveries (
   primary key (organization_id, webhook_id, event_id),
   check ((status = 'retrying') = (due_at is not null))
 ) partition by range (event_id);
--- For finding when the next of all is due.
-create index webhook_deliveries_next on webhook_deliveries (due_at) where due_at is not null;
-create index webhook_deliveries_due on webhook_deliveries (organization_id, webhook_id, due_at) where due_at is not null;
+create index webhook_deliveries_due on webhook_deliveries (organization_id, webhook_id, due_at, position)
+  where due_at is not null;
+-- For trying the oldest, and for replaying what was given up.
+create index webhook_deliveries_unsettled on webhook_deliveries (organization_id, webhook_id, status, position)
+  where status <> 'delivered';
 call wall_off('webhook_deliveries');
 call create_partitions('webhook_deliveries', now(), 'day', 8);
 

@@ -7,15 +7,7 @@ import {
   readDestination,
 } from '../platform/outbound/destination.ts';
 import { parseRetryAfter } from '../platform/retry-after.ts';
-import { createShares } from '../platform/shares.ts';
-import {
-  type Connection,
-  type Connections,
-  connectionsMax,
-  connectionsPerEndpointMax,
-  createConnections,
-  type RequestToSend,
-} from './connections.ts';
+import { type Connection, type Connections, createConnections, type RequestToSend } from './connections.ts';
 import { type Answered, exchange } from './exchange.ts';
 import { describeFailure, describeStatus, describeTimeout } from './failure-words.ts';
 import { composeHeaders } from './signature.ts';
@@ -38,7 +30,6 @@ import { composeHeaders } from './signature.ts';
  */
 
 export type WebhookRequest = {
-  organizationId: string;
   endpointId: string;
   url: string;
   /** The endpoint's own, which replace none of ours. */
@@ -66,14 +57,14 @@ export type WebhookAttempt =
       /** What the receiver asks for, without a limit; null if it asks for nothing. */
       retryAfterMs: number | null;
     }
-  /**
-   * No attempt. `busy`: there is no place for the organization or the endpoint; others will be free once an attempt of this
-   * process has ended. `closing`: it was under way when the sender was closed, and may have arrived.
-   */
-  | { kind: 'put_off'; reason: 'busy' | 'closing' };
+  /** No attempt: it was under way when the sender was closed, and may have arrived. */
+  | { kind: 'put_off' };
 
 export type WebhookSender = {
-  /** Never rejects for what a receiver does. */
+  /**
+   * Never rejects for what a receiver does. Whoever calls it limits how many attempts there are at once: a receiver that
+   * hangs takes each of them for a quarter of a minute.
+   */
   attempt: (request: WebhookRequest) => Promise<WebhookAttempt>;
   /** Closes every connection. What is under way is put off. */
   close: () => void;
@@ -98,35 +89,10 @@ export async function createWebhookSender(tools: WebhookSenderTools): Promise<We
 function openSender(tools: WebhookSenderTools, ClientOfConnections: typeof Client): WebhookSender {
   const { clock, authorities = null } = tools;
   const connections = createConnections({ clock, Client: ClientOfConnections, authorities });
-  /** Half of what is left to others: a single organization gets 50, whatever its receivers do. */
-  const places = createShares(connectionsMax);
-  const underWay = new Map<string, number>();
   const shared: Shared = { ...tools, connections, isClosed: false };
 
-  const takePlace = ({ organizationId, endpointId }: WebhookRequest): (() => void) | null => {
-    const own = underWay.get(endpointId) ?? 0;
-    const place = own < connectionsPerEndpointMax ? places.take(organizationId, 1) : null;
-    if (place === null) return null;
-    underWay.set(endpointId, own + 1);
-    return () => {
-      place.release();
-      const left = (underWay.get(endpointId) ?? 1) - 1;
-      if (left > 0) underWay.set(endpointId, left);
-      else underWay.delete(endpointId);
-    };
-  };
-
   return {
-    attempt: async (request) => {
-      if (shared.isClosed) return { kind: 'put_off', reason: 'closing' };
-      const leave = takePlace(request);
-      if (leave === null) return { kind: 'put_off', reason: 'busy' };
-      try {
-        return await carryOut(shared, request);
-      } finally {
-        leave();
-      }
-    },
+    attempt: async (request) => (shared.isClosed ? { kind: 'put_off' } : carryOut(shared, request)),
     close: () => {
       shared.isClosed = true;
       connections.close();
@@ -152,7 +118,7 @@ async function carryOut(shared: Shared, request: WebhookRequest): Promise<Webhoo
   const destination = readDestination(request.url, allowed);
   if ('problem' in destination) return fail(`The URL ${destination.problem}.`);
   const addresses = await within(clock, attemptMs, findDestinationAddresses(shared, destination), null);
-  if (shared.isClosed) return { kind: 'put_off', reason: 'closing' };
+  if (shared.isClosed) return { kind: 'put_off' };
   if (addresses === null) return fail(describeTimeout('lookup', destination));
   if ('reason' in addresses) return fail(addresses.reason);
 
@@ -165,7 +131,7 @@ async function carryOut(shared: Shared, request: WebhookRequest): Promise<Webhoo
   let exchanged = await exchangeOn(kept ?? connections.open(wish));
   if (exchanged.kind === 'broken' && kept !== null && !shared.isClosed)
     exchanged = await exchangeOn(connections.open(wish));
-  if (shared.isClosed && exchanged.kind !== 'answered') return { kind: 'put_off', reason: 'closing' };
+  if (shared.isClosed && exchanged.kind !== 'answered') return { kind: 'put_off' };
 
   switch (exchanged.kind) {
     case 'answered':

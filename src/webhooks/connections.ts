@@ -49,9 +49,9 @@ export type ConnectionTools = {
   authorities: string | null;
 };
 
-/** Whoever has more attempts under way than this has connections for none of them. */
-export const connectionsMax = 100;
-export const connectionsPerEndpointMax = 20;
+/** In all, and of an endpoint. Whoever makes attempts makes no more than these at once. */
+export const connectionsMax = 400;
+const connectionsPerEndpointMax = 20;
 
 /**
  * Receivers close what is idle, many after five seconds: what is sent into that is lost, and sent anew. Shorter costs more

@@ -1,10 +1,11 @@
 import { now } from '../platform/clock.ts';
 import type { ChoreTools, RunningChore } from '../platform/queue/chore.ts';
 import { createPauses } from '../platform/queue/pauses.ts';
-import { busyPauseMs, startTurns, type TurnResult } from '../platform/queue/turns.ts';
-import { createShares } from '../platform/shares.ts';
+import { busyPauseMs, soonerOf, startTurns, type TurnResult } from '../platform/queue/turns.ts';
+import { createConnectionPlaces } from './connection-places.ts';
 import * as store from './delivery-store.ts';
 import { createEndpointLocks } from './endpoint-locks.ts';
+import type { WebhookKey } from './store.ts';
 import { tellEndpoint, type TellingTools } from './telling.ts';
 
 /**
@@ -12,10 +13,11 @@ import { tellEndpoint, type TellingTools } from './telling.ts';
  * all, and does not wait for it: an endpoint that answers slowly holds up neither the others nor other organizations. Of
  * several nodes one tells an endpoint; the others look again a little later, in case it died.
  */
-export type DeliveringTools = ChoreTools & TellingTools;
+export type DeliveringTools = ChoreTools & Omit<TellingTools, 'takeFurther'>;
 
-/** Endpoints that a process tells at once, each of a hundred events in memory; organizations have shares. */
-const endpointsMax = 200;
+/** `no place`: whoever has one wakes the chore when it is done. `elsewhere`: another node tells the endpoint. */
+type Beginning = 'begun' | 'no place' | 'elsewhere';
+
 const organizationsMax = 100;
 const atOnceMax = 4;
 /** After a fault of ours, not of the endpoint. */
@@ -24,24 +26,30 @@ const faultPauseMs = 10_000;
 export function startWebhookDelivery(tools: DeliveringTools): RunningChore {
   const { database, clock, log } = tools;
   const locks = createEndpointLocks(tools);
-  const places = createShares(endpointsMax);
+  const places = createConnectionPlaces();
   const stopping = new AbortController();
   const running = new Map<string, Promise<void>>();
   const paused = createPauses(clock);
 
-  /** Returns whether it has begun; else the endpoint is another node's, or there is no place. */
-  const begin = async (key: { organizationId: string; id: string }): Promise<boolean> => {
-    const place = places.take(key.organizationId, 1);
-    if (place === null) return false;
+  const begin = async (key: WebhookKey): Promise<Beginning> => {
+    const place = places.takeFirst(key.organizationId);
+    if (place === null) return 'no place';
     const lock = await locks.take(key.id).catch((cause: unknown) => {
       place.release();
       throw cause;
     });
     if (lock === null) {
       place.release();
-      return false;
+      return 'elsewhere';
     }
-    const work = tellEndpoint(tools, key, { stopping: stopping.signal, lost: lock.signal })
+    const takeFurther = (wanted: number) => places.takeFurther(key.organizationId, wanted);
+    const work = tellEndpoint({ ...tools, takeFurther }, key, {
+      stopping: stopping.signal,
+      lost: lock.signal,
+    })
+      .then((restMs) => {
+        if (restMs > 0) paused.add(key.id, restMs);
+      })
       .catch((cause: unknown) => {
         if (stopping.signal.aborted) return;
         paused.add(key.id, faultPauseMs);
@@ -58,7 +66,7 @@ export function startWebhookDelivery(tools: DeliveringTools): RunningChore {
         chore.wake();
       });
     running.set(key.id, work);
-    return true;
+    return 'begun';
   };
 
   const chore = startTurns(tools, {
@@ -75,13 +83,15 @@ export function startWebhookDelivery(tools: DeliveringTools): RunningChore {
         if (found.length === 0) await store.noteAllTold(transaction, organizationId);
         return found;
       });
-      let isLeft = false;
+      let result: TurnResult = null;
       for (const { id } of untold) {
-        if (running.has(id)) continue;
-        const mayBegin = paused.remainingMs(id) <= 0 && !stopping.signal.aborted;
-        if (!mayBegin || !(await begin({ organizationId, id }))) isLeft = true;
+        if (running.has(id) || stopping.signal.aborted) continue;
+        const pausedMs = paused.remainingMs(id);
+        if (pausedMs > 0) result = soonerOf(result, pausedMs);
+        else if ((await begin({ organizationId, id })) === 'elsewhere')
+          result = soonerOf(result, busyPauseMs);
       }
-      return isLeft ? busyPauseMs : null;
+      return result;
     },
   });
 

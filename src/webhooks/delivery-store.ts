@@ -25,6 +25,8 @@ export type Endpoint = {
   rounds: number;
   failures: number;
   failing_since: Date | null;
+  /** When it is tried again, or what it did not take; null where neither is to be. */
+  next_try_at: Date | null;
   last_success_at: Date | null;
 };
 
@@ -37,11 +39,6 @@ const selectUntold = statement<{ organization_id: string }>(
 );
 
 const selectRetrying = statement<{ organization_id: string }>(
-  'webhook_deliveries_find_due',
-  organizationsDue({ table: 'webhook_deliveries', among: 'due_at is not null', due: 'due_at <= $1' }),
-);
-
-const selectFailing = statement<{ organization_id: string }>(
   'webhook_cursors_find_due',
   organizationsDue({
     table: 'webhook_cursors',
@@ -56,9 +53,7 @@ export async function findUntold(
   { at, after, limit }: { at: Date; after: string | null; limit: number },
 ): Promise<string[]> {
   const found = await Promise.all(
-    [selectUntold, selectRetrying, selectFailing].map((select) =>
-      connection.rows(select, [at, after, limit]),
-    ),
+    [selectUntold, selectRetrying].map((select) => connection.rows(select, [at, after, limit])),
   );
   const ids = new Set(found.flat().map((row) => row.organization_id));
   return [...ids].sort().slice(0, limit);
@@ -67,11 +62,8 @@ export async function findUntold(
 /** When the next attempt is due of what has failed, after an instant. */
 export async function findNextAttempt(connection: Connection, after: Date): Promise<Date | null> {
   const [row] = await connection.rows(
-    unpreparedStatement<{ next_at: Date | null }>(
-      `select least(
-         (select due_at from webhook_deliveries where due_at > $1 order by due_at limit 1),
-         (select next_try_at from webhook_cursors where next_try_at > $1 order by next_try_at limit 1)
-       ) as next_at`,
+    unpreparedStatement<{ next_at: Date }>(
+      'select next_try_at as next_at from webhook_cursors where next_try_at > $1 order by next_try_at limit 1',
     ),
     [after],
   );
@@ -90,17 +82,10 @@ export async function listUntold(
        from webhooks w
        join webhook_cursors c on c.organization_id = w.organization_id and c.webhook_id = w.id
        where w.organization_id = $1 and w.kind = 'url' and w.status = 'enabled'
-         and case
-           when c.failing_since is not null then c.next_try_at <= $2
-           else c.next_position <= coalesce(
-               (select last_position from webhook_positions where organization_id = $1),
-               0
-             ) or exists (
-               select
-               from webhook_deliveries d
-               where d.organization_id = $1 and d.webhook_id = w.id and d.due_at <= $2
-             )
-         end
+         and (c.next_try_at <= $2 or (
+           c.failing_since is null
+             and c.next_position <= coalesce((select last_position from webhook_positions where organization_id = $1), 0)
+         ))
        order by w.id`,
     ),
     [organizationId, at],
@@ -149,7 +134,7 @@ export async function findEndpoint(
   const [row] = await connection.rows(
     unpreparedStatement<Endpoint>(
       `select w.id, w.url, w.events, w.campaign_events, w.format, w.secrets_sealed, w.headers, w.concurrency,
-         c.next_position, c.rounds, c.failures, c.failing_since, c.last_success_at
+         c.next_position, c.rounds, c.failures, c.failing_since, c.next_try_at, c.last_success_at
        from webhooks w
        join webhook_cursors c on c.organization_id = w.organization_id and c.webhook_id = w.id
        where w.organization_id = $1 and w.id = $2 and w.kind = 'url' and w.status = 'enabled'`,
@@ -159,21 +144,39 @@ export async function findEndpoint(
   return row ?? null;
 }
 
-/** What is to be tried again by then, or at any time where that is null, the oldest first. */
+/** What is to be tried again by then, what is due longest first: a walk over `webhook_deliveries_due`. */
 export async function listDue(
   connection: Connection,
   { organizationId, id }: WebhookKey,
-  { at, limit }: { at: Date | null; limit: number },
+  { at, limit }: { at: Date; limit: number },
 ): Promise<Delivery[]> {
   return connection.rows(
     unpreparedStatement<Delivery>(
       `select event_id as "eventId", position, attempts
        from webhook_deliveries
-       where organization_id = $1 and webhook_id = $2 and due_at <= coalesce($3::timestamptz, 'infinity')
-       order by position
+       where organization_id = $1 and webhook_id = $2 and due_at <= $3
+       order by due_at, position
        limit $4`,
     ),
     [organizationId, id, at, limit],
+  );
+}
+
+/** What is to be tried again, whenever that is, the oldest first: a walk over `webhook_deliveries_unsettled`. */
+export async function listRetrying(
+  connection: Connection,
+  { organizationId, id }: WebhookKey,
+  limit: number,
+): Promise<Delivery[]> {
+  return connection.rows(
+    unpreparedStatement<Delivery>(
+      `select event_id as "eventId", position, attempts
+       from webhook_deliveries
+       where organization_id = $1 and webhook_id = $2 and status = 'retrying'
+       order by position
+       limit $3`,
+    ),
+    [organizationId, id, limit],
   );
 }
 
@@ -272,13 +275,17 @@ export type Progress = {
   nextPosition: number;
   failures: number;
   failingSince: Date | null;
+  /** Null unless it fails. */
   nextTryAt: Date | null;
   lastSuccessAt: Date | null;
   /** The last failure; null if there was none. */
   failure: { at: Date; status: number | null; message: string } | null;
 };
 
-/** Returns whether it was written: the webhook is still there, and nobody was before. */
+/**
+ * Returns whether it was written: the webhook is still there, and nobody was before. Whatever else is written of an endpoint
+ * in the same transaction comes after this, or after `lockCursor`.
+ */
 export async function saveProgress(
   connection: Connection,
   { organizationId, id }: WebhookKey,
@@ -287,7 +294,8 @@ export async function saveProgress(
   const rows = await connection.rows(
     unpreparedStatement(
       `update webhook_cursors
-       set rounds = rounds + 1, next_position = $4, failures = $5, failing_since = $6, next_try_at = $7,
+       set rounds = rounds + 1, next_position = $4, failures = $5, failing_since = $6,
+         next_try_at = coalesce($7::timestamptz, next_try_at),
          last_success_at = coalesce($8::timestamptz, last_success_at),
          last_failure_at = coalesce($9::timestamptz, last_failure_at),
          last_failure_status = case when $9::timestamptz is null then last_failure_status else $10 end,
@@ -312,7 +320,69 @@ export async function saveProgress(
   return rows.length > 0;
 }
 
-/** What has failed is tried again at once: the endpoint takes events again. */
+/** Locks the cursor of an endpoint: whoever changes when it is tried again does so first, and sees what others did. */
+export async function lockCursor(
+  transaction: Transaction,
+  { organizationId, id }: WebhookKey,
+): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement(
+      'select from webhook_cursors where organization_id = $1 and webhook_id = $2 for no key update',
+    ),
+    [organizationId, id],
+  );
+}
+
+/**
+ * Makes the next try of an endpoint that of what it did not take. One that fails keeps its own; one that is told nothing has
+ * none, or it would be looked at again and again. The cursor is locked.
+ */
+export async function refreshNextTry(
+  transaction: Transaction,
+  { organizationId, id }: WebhookKey,
+): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement(
+      `update webhook_cursors c
+       set next_try_at = case
+         when not exists (
+           select from webhooks w where w.organization_id = $1 and w.id = $2 and w.status = 'enabled'
+         ) then null
+         when c.failing_since is not null then c.next_try_at
+         else (
+           select min(d.due_at)
+           from webhook_deliveries d
+           where d.organization_id = $1 and d.webhook_id = $2 and d.due_at is not null
+         )
+       end
+       where c.organization_id = $1 and c.webhook_id = $2`,
+    ),
+    [organizationId, id],
+  );
+}
+
+/** Has an endpoint looked at by then, unless it fails, and is tried at its own time. The cursor is locked. */
+export async function tryBy(
+  transaction: Transaction,
+  { organizationId, id }: WebhookKey,
+  at: Date,
+): Promise<void> {
+  await transaction.rows(
+    unpreparedStatement(
+      `update webhook_cursors c
+       set next_try_at = least(c.next_try_at, $3)
+       where c.organization_id = $1 and c.webhook_id = $2 and c.failing_since is null and exists (
+         select from webhooks w where w.organization_id = $1 and w.id = $2 and w.status = 'enabled'
+       )`,
+    ),
+    [organizationId, id, at],
+  );
+}
+
+/** Of what waits to be tried again, so much is hurried at once: the rest comes at its time, a day later at most. */
+const hurriedMax = 1_000;
+
+/** What has failed is tried again at once, the oldest of it: the endpoint takes events again. */
 export async function retryNow(
   connection: Connection,
   { organizationId, id }: WebhookKey,
@@ -320,10 +390,18 @@ export async function retryNow(
 ): Promise<void> {
   await connection.rows(
     unpreparedStatement(
-      `update webhook_deliveries set due_at = $3
-       where organization_id = $1 and webhook_id = $2 and due_at > $3`,
+      `update webhook_deliveries d
+       set due_at = $3
+       from (
+         select event_id
+         from webhook_deliveries
+         where organization_id = $1 and webhook_id = $2 and status = 'retrying'
+         order by position
+         limit $4
+       ) oldest
+       where d.organization_id = $1 and d.webhook_id = $2 and d.event_id = oldest.event_id and d.due_at > $3`,
     ),
-    [organizationId, id, at],
+    [organizationId, id, at, hurriedMax],
   );
 }
 

@@ -4,7 +4,7 @@ import type { NewId } from '../platform/ids.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import { lockName } from '../platform/postgres/name-locks.ts';
 import type { Secrets } from '../platform/secrets.ts';
-import { noteUntold, retryNow } from './delivery-store.ts';
+import { lockCursor, noteUntold, refreshNextTry, retryNow } from './delivery-store.ts';
 import { openSecrets, sealSecrets } from './endpoint-secrets.ts';
 import type { WebhookBody, WebhookPatch } from './schema.ts';
 import { createWebhookSecret } from './signature.ts';
@@ -104,6 +104,7 @@ export async function updateWebhook(
 export async function deleteWebhook({ database }: WebhookTools, key: store.WebhookKey): Promise<boolean> {
   return database.asOrganizations([key.organizationId], async (transaction) => {
     await lockInterests(transaction, key.organizationId);
+    await lockCursor(transaction, key);
     const isDeleted = await store.deleteWebhook(transaction, key);
     await store.refreshInterests(transaction, key.organizationId);
     return isDeleted;
@@ -116,7 +117,9 @@ export async function pauseWebhook(
   key: store.WebhookKey,
 ): Promise<store.WebhookRow | null> {
   return database.asOrganizations([key.organizationId], async (transaction) => {
+    await lockCursor(transaction, key);
     await store.saveStatus(transaction, key, 'paused', now(clock));
+    await refreshNextTry(transaction, key);
     return store.findWebhook(transaction, key);
   });
 }
@@ -129,9 +132,11 @@ export async function enableWebhook(
 ): Promise<store.WebhookRow | null> {
   const webhook = await database.asOrganizations([key.organizationId], async (transaction) => {
     const at = now(clock);
+    await lockCursor(transaction, key);
     await store.saveStatus(transaction, key, 'enabled', at);
     await store.resetCursor(transaction, key, options);
     await retryNow(transaction, key, at);
+    await refreshNextTry(transaction, key);
     await noteUntold(transaction, key.organizationId);
     return store.findWebhook(transaction, key);
   });

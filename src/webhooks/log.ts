@@ -83,7 +83,13 @@ export async function readLog(
     patterns,
     campaignEvents,
     limit,
-  }: LogReading & { to?: number; campaignEvents: CampaignEvents | null },
+    spanMax = Number.MAX_SAFE_INTEGER,
+  }: LogReading & {
+    to?: number;
+    campaignEvents: CampaignEvents | null;
+    /** So many positions are looked at: what is not wanted of campaigns is passed over, and there may be millions of it. */
+    spanMax?: number;
+  },
 ): Promise<LogPart> {
   const extent = await store.findExtent(connection, organizationId);
   const first = firstPosition(from, extent);
@@ -91,7 +97,7 @@ export async function readLog(
   const range = {
     organizationId,
     from: first,
-    to: Math.min(to, extent.last),
+    to: Math.min(to, extent.last, first + spanMax - 1),
     types: types.length === eventTypes.length ? null : types,
     campaignEvents,
     eventsMax: limit,
@@ -103,7 +109,7 @@ export async function readLog(
     .slice(0, limit);
   const isFull = events.length === limit;
   // Somebody may know positions that are yet to come: they stay where they are.
-  const next = isFull ? (events.at(-1)?.position ?? first) + 1 : Math.max(first, extent.last + 1);
+  const next = isFull ? (events.at(-1)?.position ?? first) + 1 : Math.max(first, range.to + 1);
   return { events, next, extent };
 }
 

@@ -1,5 +1,6 @@
 import { type Clock, now } from '../platform/clock.ts';
 import type { Database } from '../platform/postgres/database.ts';
+import { lockCursor, tryBy } from './delivery-store.ts';
 import { readLog } from './log.ts';
 import { replayedMax } from './schema.ts';
 import * as store from './store.ts';
@@ -21,8 +22,10 @@ export async function replayEvents(
     const at = now(clock);
     const end = Math.min(to, from + replayedMax - 1);
     const next = end < to ? end + 1 : null;
+    await lockCursor(transaction, key);
     if (onlyFailed) {
       const count = await store.retryFailed(transaction, key, { from, to: end, at });
+      if (count > 0) await tryBy(transaction, key, at);
       return { count, next };
     }
     const { events, extent } = await readLog(transaction, {
@@ -33,7 +36,10 @@ export async function replayEvents(
       campaignEvents: webhook.campaign_events,
       limit: replayedMax,
     });
-    await store.insertReplayed(transaction, key, events, at);
+    if (events.length > 0) {
+      await store.insertReplayed(transaction, key, events, at);
+      await tryBy(transaction, key, at);
+    }
     return { count: events.length, next: end >= extent.last ? null : next };
   });
   if (replayed !== null && replayed.count > 0) onUntold();
@@ -49,7 +55,11 @@ export async function retryDelivery(
   const delivery = await database.asOrganizations([key.organizationId], async (transaction) => {
     const webhook = await store.findWebhook(transaction, key);
     if (webhook?.kind !== 'url') return null;
-    return store.retryDelivery(transaction, key, { eventId, at: now(clock) });
+    const at = now(clock);
+    await lockCursor(transaction, key);
+    const retried = await store.retryDelivery(transaction, key, { eventId, at });
+    if (retried !== null) await tryBy(transaction, key, at);
+    return retried;
   });
   if (delivery !== null) onUntold();
   return delivery;

@@ -38,6 +38,7 @@ function begin(more: Partial<Round> = {}) {
   const outcome = tellRound(clock, {
     items,
     concurrency: 5,
+    isOrdered: false,
     state: { failures: 0, lastSuccessAtMs: null },
     signal: stopping.signal,
     tell: ({ event: { position } }) =>
@@ -116,7 +117,7 @@ test('failures count from the last success on, over rounds', async () => {
 });
 
 test('one that is told in order is failing at the first failure, and is told of nothing after it', async () => {
-  const { begun, outcome, answer } = begin({ concurrency: 1 });
+  const { begun, outcome, answer } = begin({ concurrency: 1, isOrdered: true });
   await answer(1, delivered);
   await answer(2, failed(503));
   expect(begun).toEqual([1, 2]);
@@ -144,25 +145,11 @@ test('one that is overloaded gets half as many at once for the rest of the round
   expect((await outcome).concluded.length).toBeGreaterThan(9);
 });
 
-test('what finds no place waits for one, and is no attempt', async () => {
-  let places = 0;
-  const { clock, outcome } = begin({
-    items: items.slice(0, 1),
-    tell: () => Promise.resolve(places > 0 ? delivered : { kind: 'put_off', reason: 'busy' }),
-  });
-  await clock.whenWaiting(1);
-  clock.advance(50);
-  await clock.whenWaiting(1);
-  places = 1;
-  clock.advance(50);
-  expect(await outcome).toMatchObject({ failures: 0, concluded: [{ attempt: delivered }] });
-});
-
 test('a worker that stops begins nothing more, and does not conclude what it gave up', async () => {
   const { stopping, begun, outcome, answer } = begin();
   stopping.abort();
   await answer(1, delivered);
-  for (const position of [2, 3, 4, 5]) await answer(position, { kind: 'put_off', reason: 'closing' });
+  for (const position of [2, 3, 4, 5]) await answer(position, { kind: 'put_off' });
   expect(begun.length).toBe(5);
   expect(positions(await outcome)).toEqual([1]);
 });

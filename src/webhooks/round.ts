@@ -38,8 +38,10 @@ export type RoundOutcome = RoundState & {
 
 export type Round = {
   items: readonly RoundItem[];
-  /** How many at once; with one, nothing is told before what failed was taken. */
+  /** How many at once, one at least. */
   concurrency: number;
+  /** Whether nothing is told before what failed was taken. */
+  isOrdered: boolean;
   state: RoundState;
   signal: AbortSignal;
   /** Makes one attempt. */
@@ -47,7 +49,7 @@ export type Round = {
 };
 
 /** So many failures in a row, and nothing taken for so long: it is the endpoint, and not some events. */
-const failuresMax = 20;
+export const failuresMax = 20;
 const silentMs = 5 * 60_000;
 /**
  * After this time nothing more of a round is begun. With more, an endpoint that was paused, deleted or given another URL or
@@ -55,12 +57,9 @@ const silentMs = 5 * 60_000;
  * written more often.
  */
 const beginningMs = 10_000;
-/** While all places for attempts are taken. */
-const busyPauseMs = 50;
 
 export async function tellRound(clock: Clock, round: Round): Promise<RoundOutcome> {
-  const { items, concurrency, signal, tell } = round;
-  const isOrdered = concurrency === 1;
+  const { items, concurrency, isOrdered, signal, tell } = round;
   const outcome: RoundOutcome = { ...round.state, concluded: [], isFailing: false, isGone: false };
   let mayBegin = concurrency;
   const endMs = clock.monotonicMs() + beginningMs;
@@ -84,8 +83,9 @@ export async function tellRound(clock: Clock, round: Round): Promise<RoundOutcom
   const queue = items.values();
   const work = async (place: number) => {
     for (const item of queue) {
-      const attempt = await tellWhenThereIsRoom(clock, item, { tell, isOver });
-      if (attempt === null) return;
+      if (isOver()) return;
+      const attempt = await tell(item);
+      if (attempt.kind === 'put_off') return;
       conclude(item, attempt);
       // Fewer at once, for the rest of the round.
       if (place >= mayBegin) return;
@@ -93,21 +93,4 @@ export async function tellRound(clock: Clock, round: Round): Promise<RoundOutcom
   };
   await Promise.all(Array.from({ length: Math.min(concurrency, items.length) }, (_, place) => work(place)));
   return outcome;
-}
-
-/** Null if nothing may be begun any more. */
-async function tellWhenThereIsRoom(
-  clock: Clock,
-  item: RoundItem,
-  { tell, isOver }: Pick<Round, 'tell'> & { isOver: () => boolean },
-): Promise<ConcludedItem['attempt'] | null> {
-  while (!isOver()) {
-    const attempt = await tell(item);
-    if (attempt.kind !== 'put_off') return attempt;
-    if (attempt.reason === 'closing') return null;
-    await new Promise<void>((resolve) => {
-      clock.after(busyPauseMs, resolve);
-    });
-  }
-  return null;
 }

@@ -65,6 +65,10 @@ const deliveryParameters = Type.Object({
   event_id: Type.String({ format: 'uuid' }),
 });
 
+/** Tests of endpoints at once, each of which may take a quarter of a minute; organizations have shares. */
+const testsMax = 100;
+const beingTried = 'Too many webhooks are being tried at the moment.';
+
 /** More than the schedule has; the oldest are left out. */
 const attemptsShownMax = 50;
 
@@ -175,6 +179,7 @@ function action<Body extends TObject, Answer extends TSchema>({
   summary: string;
   description?: string;
   body?: Body;
+  countRequests?: NonNullable<Route['countRequests']>;
   success: { statusCode: 200 | 202; schema: Answer; when: string };
   errors?: readonly ErrorDefinition[];
   /** Null if there is no such webhook. */
@@ -204,6 +209,7 @@ function action<Body extends TObject, Answer extends TSchema>({
 }
 
 function stateRoutes(tools: WebhookRouteTools): Route[] {
+  const testing = createShares(testsMax);
   return [
     action({
       name: 'rotate-secret',
@@ -252,10 +258,12 @@ function stateRoutes(tools: WebhookRouteTools): Route[] {
       body: testBody,
       success: { statusCode: 200, schema: testResult, when: 'What came of it.' },
       handle: async (key, { body: { type = 'email.delivered' } }) => {
-        const tested = await testWebhook(tools, key, type);
+        const place = testing.take(key.organizationId, 1);
+        if (place === null) throw overloaded(beingTried);
+        const tested = await testWebhook(tools, key, type).finally(place.release);
         if (tested === null) return null;
         const { eventId, attempt } = tested;
-        if (attempt.kind === 'put_off') throw overloaded('Too many webhooks are being sent at the moment.');
+        if (attempt.kind === 'put_off') throw overloaded(beingTried);
         return {
           event_id: eventId,
           delivered: attempt.kind === 'delivered',
@@ -270,13 +278,21 @@ function stateRoutes(tools: WebhookRouteTools): Route[] {
       name: 'replay',
       operationId: 'replayWebhook',
       summary: 'Tell an endpoint once more of a part of the log',
-      description: `One request replays ${replayedMax} positions at most. Each event has the id that it had.`,
+      description: `One request replays ${replayedMax} positions at most. Each event has the id that it had. A request for more than ${replayedOfRequest} positions counts towards the rate limit as one for each ${replayedOfRequest} of them.`,
       body: replayBody,
+      countRequests: ({ body }) => countReplayed(body as Static<typeof replayBody>),
       success: { statusCode: 202, schema: replayResult, when: 'How many events are told again.' },
       handle: (key, { body: { from, to = Number.MAX_SAFE_INTEGER, only } }) =>
         replayEvents(tools, key, { from, to, onlyFailed: only === 'failed' }),
     }),
   ];
+}
+
+/** What a replay costs is rows to be written: without this, a loop of them would be a thousand times as dear as any other. */
+const replayedOfRequest = 100;
+
+function countReplayed({ from, to = Number.MAX_SAFE_INTEGER }: Static<typeof replayBody>): number {
+  return Math.max(1, Math.ceil(Math.min(to - from + 1, replayedMax) / replayedOfRequest));
 }
 
 function deliveryRoutes(tools: WebhookRouteTools): Route[] {
@@ -392,7 +408,7 @@ function showWebhook(row: store.WebhookRow): Static<typeof webhookRecord> {
     concurrency: isEndpoint ? row.concurrency : null,
     backlog: row.backlog,
     failing_since: row.failing_since?.toISOString() ?? null,
-    next_attempt_at: row.next_try_at?.toISOString() ?? null,
+    next_attempt_at: row.failing_since === null ? null : (row.next_try_at?.toISOString() ?? null),
     last_success_at: row.last_success_at?.toISOString() ?? null,
     last_failure:
       row.last_failure_at === null

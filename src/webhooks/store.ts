@@ -173,7 +173,7 @@ export async function resetCursor(
   await connection.rows(
     unpreparedStatement(
       `update webhook_cursors
-       set failures = 0, failing_since = null, next_try_at = null,
+       set failures = 0, failing_since = null,
          rounds = case when $3 or failing_since is not null then rounds + 1 else rounds end,
          next_position = case
            when $3
@@ -361,7 +361,7 @@ export async function retryDelivery(
   return row ?? null;
 }
 
-/** The same of those that were given up, by their positions. Returns how many. */
+/** The same of those that were given up, by their positions. Returns how many: as many as there are positions, at most. */
 export async function retryFailed(
   connection: Connection,
   { organizationId, id }: WebhookKey,
@@ -379,7 +379,10 @@ export async function retryFailed(
   return rows.length;
 }
 
-/** Makes deliveries of events, to be told at once; those that are known already are told again. */
+/**
+ * Makes deliveries of events, to be told at once; those that are known already are told again. What is due by now anyway is
+ * left as it is: a replay that is asked for again and again writes nothing.
+ */
 export async function insertReplayed(
   connection: Connection,
   { organizationId, id }: WebhookKey,
@@ -393,7 +396,8 @@ export async function insertReplayed(
        select $1, $2, event_id, position, type, 'retrying', 0, $6, $6
        from unnest($3::uuid[], $4::bigint[], $5::text[]) as given (event_id, position, type)
        on conflict (organization_id, webhook_id, event_id) do update
-       set status = 'retrying', due_at = excluded.due_at, updated_at = excluded.updated_at`,
+       set status = 'retrying', due_at = excluded.due_at, updated_at = excluded.updated_at
+       where d.due_at is null or d.due_at > excluded.due_at`,
     ),
     [
       organizationId,

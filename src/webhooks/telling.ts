@@ -8,7 +8,7 @@ import { describeEvents, type EventDescribers, eventsOf, readLog } from './log.t
 import { logEvents } from './outbox-store.ts';
 import { writeEvent } from './formats.ts';
 import { nextAttemptInMs } from './retry-schedule.ts';
-import { type ConcludedItem, type RoundItem, type RoundOutcome, tellRound } from './round.ts';
+import { type ConcludedItem, failuresMax, type RoundItem, type RoundOutcome, tellRound } from './round.ts';
 import type { WebhookKey } from './store.ts';
 
 /**
@@ -32,38 +32,51 @@ export type TellingTools = {
   random: () => number;
   describers: EventDescribers;
   sender: WebhookSender;
+  /** Connections beside the one that the endpoint has anyway. */
+  takeFurther: (wanted: number) => { count: number; release: () => void };
 };
 
 /** With more, more is told twice after a crash; with fewer, there are more transactions. */
 const itemsMax = 100;
+/** Of an endpoint that did not take what it was told of last: it may take none of them, or hang at each. */
+const itemsAfterFailureMax = 20;
+/** Between rounds of which nothing is taken, until it is known whether the endpoint fails, or is started anew. */
+const refusedPauseMs = 5_000;
 /** An endpoint that has taken nothing for so long is told nothing any more. Svix waits as long. */
 const failingMax = 5 * 86_400_000;
+/** Of the log that a round looks at. Where an endpoint wants little of it, the next round goes on from there. */
+const positionsMax = 10_000;
 /** Between two attempts at an endpoint that fails, once the schedule of retries is over. */
 const longestPauseMs = 86_400_000;
 /** Of events that are taken at once: of so many in a round each is kept as a delivery, of more one in twenty. */
 const keptMax = 5;
 const sampledOf = 20;
 
-/** Until nothing is left, the worker stops, or another may have the endpoint: then nothing more is begun, or written. */
+/**
+ * Until nothing is left, the worker stops, or another may have the endpoint: then nothing more is begun, or written. Returns
+ * for how many milliseconds to leave it alone.
+ */
 export async function tellEndpoint(
   tools: TellingTools,
   key: WebhookKey,
   { stopping, lost }: { stopping: AbortSignal; lost: AbortSignal },
-): Promise<void> {
+): Promise<number> {
   const signal = AbortSignal.any([stopping, lost]);
   while (!signal.aborted) {
     const read = await readRound(tools, key);
-    if (read === null) return;
+    if (read === null) return 0;
     const { endpoint, items } = read;
     const { url, headers, concurrency } = endpoint;
+    // One that hangs holds a single connection from its first failure on, until it takes something.
+    const further = tools.takeFurther(endpoint.failures > 0 ? 0 : Math.min(concurrency, items.length) - 1);
     const outcome = await tellRound(tools.clock, {
       items,
-      concurrency,
+      concurrency: 1 + further.count,
+      isOrdered: concurrency === 1,
       state: { failures: endpoint.failures, lastSuccessAtMs: endpoint.last_success_at?.getTime() ?? null },
       signal,
       tell: ({ event, body }) =>
         tools.sender.attempt({
-          organizationId: key.organizationId,
           endpointId: endpoint.id,
           url,
           headers,
@@ -71,11 +84,13 @@ export async function tellEndpoint(
           body,
           secrets: read.secrets,
         }),
-    });
-    // No attempt, and so nothing that puts off the next one: there was no place, or the worker is stopping.
+    }).finally(further.release);
+    // No attempt, and so nothing that puts off the next one: the worker is stopping.
     if (items.length > 0 && outcome.concluded.length === 0) continue;
-    if (!(await writeRound(tools, key, { read, outcome, lost }))) return;
+    if (!(await writeRound(tools, key, { read, outcome, lost }))) return 0;
+    if (outcome.failures >= failuresMax) return refusedPauseMs;
   }
+  return 0;
 }
 
 type ReadRound = {
@@ -96,8 +111,8 @@ async function readRound(tools: TellingTools, key: WebhookKey): Promise<ReadRoun
     if (endpoint === null) return null;
     const at = now(clock);
     const isFailing = endpoint.failing_since !== null;
-    const limit = isFailing ? 1 : itemsMax;
-    const due = await store.listDue(transaction, key, { at: isFailing ? null : at, limit });
+    const limit = isFailing ? 1 : endpoint.failures > 0 ? itemsAfterFailureMax : itemsMax;
+    const due = await findDue(transaction, key, { endpoint, at, limit });
     const attemptsOf = new Map(due.map(({ eventId, attempts }) => [eventId, attempts]));
     const again = (await store.findRowsOf(transaction, organizationId, due))
       .flatMap(eventsOf)
@@ -111,11 +126,16 @@ async function readRound(tools: TellingTools, key: WebhookKey): Promise<ReadRoun
             patterns: endpoint.events,
             campaignEvents: endpoint.campaign_events,
             limit: limit - due.length,
+            spanMax: positionsMax,
           });
     // What is told again may be ahead of the cursor, after a replay.
     const unknown = fresh.events.filter(({ id }) => !attemptsOf.has(id));
     const events = [...again, ...unknown].sort((one, other) => one.position - other.position);
-    if (events.length === 0 && fresh.next === endpoint.next_position) return null;
+    if (events.length === 0 && fresh.next === endpoint.next_position) {
+      // What was to be tried again is not in the log any more.
+      if (isDue(endpoint, at)) await store.refreshNextTry(transaction, key);
+      return null;
+    }
     const told = await describeEvents(transaction, describers, organizationId, events);
     return {
       endpoint,
@@ -132,6 +152,23 @@ async function readRound(tools: TellingTools, key: WebhookKey): Promise<ReadRoun
       next: fresh.next,
     };
   });
+}
+
+function isDue({ next_try_at: nextTryAt }: store.Endpoint, at: Date): boolean {
+  return nextTryAt !== null && nextTryAt <= at;
+}
+
+/** What is to be tried again now. What an endpoint takes in order, or one at a time, is tried by its position. */
+async function findDue(
+  transaction: Transaction,
+  key: WebhookKey,
+  { endpoint, at, limit }: { endpoint: store.Endpoint; at: Date; limit: number },
+): Promise<store.Delivery[]> {
+  if (endpoint.failing_since !== null) return store.listRetrying(transaction, key, limit);
+  if (!isDue(endpoint, at)) return [];
+  return endpoint.concurrency === 1
+    ? store.listRetrying(transaction, key, limit)
+    : store.listDue(transaction, key, { at, limit });
 }
 
 /** Returns whether to go on: the endpoint is still there and ours, and takes events. */
@@ -178,8 +215,16 @@ async function writeRound(
       key,
       kept.map((concluded) => toAttempt(concluded, { isFailing, random })),
     );
-    if (wasFailing && !isFailing) await store.retryNow(transaction, key, at);
+    if (wasFailing && !isFailing) {
+      await store.retryNow(transaction, key, at);
+      // It was left out while it failed. Without this, nobody would go on if the process died now.
+      await store.noteUntold(transaction, key.organizationId);
+    }
     if (isOver) await store.disableWebhook(transaction, key, at);
+    const isLeftAsItWas = outcome.concluded.every(({ item, attempt }) => {
+      return item.attempts === null && attempt.kind === 'delivered';
+    });
+    if (!isLeftAsItWas || wasFailing) await store.refreshNextTry(transaction, key);
     await tellOfWebhook(transaction, key, {
       at,
       isDisabled: isOver,

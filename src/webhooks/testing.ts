@@ -43,7 +43,6 @@ export async function testWebhook(
   };
   const sender = await openSender();
   const attempt = await sender.attempt({
-    organizationId: key.organizationId,
     endpointId: key.id,
     url: found.url,
     headers: found.headers,

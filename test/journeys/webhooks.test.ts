@@ -378,6 +378,32 @@ test('an endpoint can be tried, whatever state it is in, and says what it said',
   expect(refused.body).toMatchObject({ delivered: false, status: 302 });
 });
 
+test('endpoints that hang while they are tried leave room for another organization', async () => {
+  const { id } = await createEndpoint();
+  receiver.answerBy(() => undefined);
+  const tries = Array.from({ length: 60 }, () => ask('POST', `/${id}/test`));
+  await receiver.whenReceived(50);
+  const quick = await startWebhookReceiver();
+  try {
+    const theirs = await createEndpoint({ url: `http://127.0.0.1:${quick.port}/` }, other);
+    expect((await ask('POST', `/${theirs.id}/test`, undefined, other)).status).toBe(200);
+  } finally {
+    await quick.stop();
+  }
+  await receiver.stop();
+  const statuses = (await Promise.all(tries)).map(({ status }) => status);
+  expect([200, 503].map((status) => statuses.filter((each) => each === status).length)).toEqual([50, 10]);
+});
+
+test('a replay counts as a request for each hundred positions', async () => {
+  const { id } = await createEndpoint();
+  const leftAfter = async (body: object) =>
+    Number((await ask('POST', `/${id}/replay`, body)).headers.get('ratelimit-remaining'));
+  const left = await leftAfter({ from: 1, to: 1 });
+  expect(await leftAfter({ from: 1, to: 101 })).toBe(left - 2);
+  expect(await leftAfter({ from: 1 })).toBe(left - 102);
+});
+
 test('another organization neither sees an endpoint nor does anything to it', async () => {
   const { id } = await createEndpoint();
   await send(server);

@@ -96,6 +96,22 @@ const violations = {
         select max(e.position + e.events - 1) from webhook_events e where e.organization_id = p.organization_id
       )`,
   },
+  nextTries: {
+    what: 'an endpoint that is not tried when the first of what it did not take is due, or is tried for nothing',
+    found: `
+      select c::text
+      from webhook_cursors c
+      join webhooks w on w.organization_id = c.organization_id and w.id = c.webhook_id
+      where ${isSwept('c')} and case
+        when w.status <> 'enabled' then c.next_try_at is not null
+        when c.failing_since is not null then c.next_try_at is null
+        else c.next_try_at is distinct from (
+          select min(d.due_at)
+          from webhook_deliveries d
+          where d.organization_id = c.organization_id and d.webhook_id = c.webhook_id
+        )
+      end`,
+  },
   interests: {
     what: 'an interest that no webhook has',
     found: `

@@ -19,14 +19,6 @@ export const webhookAttempts: readonly Mutant[] = [
     harm: 'the gateway before a receiver refuses its webhooks, which lack the token',
   },
   {
-    file: 'src/webhooks/attempt.ts',
-    from: 'own < connectionsPerEndpointMax ? places',
-    to: 'true ? places',
-    tests: ['src/webhooks/attempt.test.ts'],
-    named: 'receivers that hang take the places',
-    harm: 'one receiver that hangs keeps the other endpoints of its organization waiting',
-  },
-  {
     file: 'src/webhooks/exchange.ts',
     from: '        if (status < 200) {',
     to: '        if (status < 100) {',
@@ -79,7 +71,7 @@ export const webhookAttempts: readonly Mutant[] = [
     from: 'if (all.size >= connectionsMax) dropFirst([...idle]);',
     to: '',
     tests: ['src/webhooks/attempt.test.ts'],
-    named: 'never more than a hundred connections',
+    named: 'never more than four hundred connections',
     harm: 'connections to receivers use up the files of the process',
   },
   {

@@ -3,6 +3,7 @@ import type { Mutant } from '../mutant.ts';
 
 const rounds = ['src/webhooks/round.test.ts'];
 const overtaken = ['src/webhooks/overtaken.test.ts'];
+const telling = ['src/webhooks/telling.test.ts'];
 
 export const webhookRounds: readonly Mutant[] = [
   {
@@ -68,5 +69,95 @@ export const webhookRounds: readonly Mutant[] = [
     tests: rounds,
     named: 'gets half as many at once',
     harm: 'a receiver that says it is overloaded gets as many requests as before',
+  },
+  {
+    file: 'src/webhooks/connection-places.ts',
+    from: 'takeFirst: (organizationId) => first.take(organizationId, 1),',
+    to: 'takeFirst: (organizationId) => further.take(organizationId, 1),',
+    tests: telling,
+    named: 'the twentieth is told',
+    harm: 'endpoints that hang keep those of their organization that do not from being told',
+  },
+  {
+    file: 'src/webhooks/telling.ts',
+    from: 'endpoint.failures > 0 ? 0 : Math',
+    to: 'Math',
+    tests: telling,
+    named: 'told by one connection, until it takes something',
+    harm: 'endpoints that hang hold as many connections as they ever had',
+  },
+  {
+    file: 'src/webhooks/telling.ts',
+    from: 'if (outcome.failures >= failuresMax) return refusedPauseMs;',
+    to: '',
+    tests: telling,
+    named: 'left alone for five seconds',
+    harm: 'a receiver that is started anew refuses thousands of events, each of which then has its own retries',
+  },
+  {
+    file: 'src/webhooks/telling.ts',
+    from: '      await store.noteUntold(transaction, key.organizationId);\n',
+    to: '',
+    tests: telling,
+    named: 'even if its worker dies then',
+    harm: 'an endpoint that takes events again is told nothing until something happens, if its worker dies',
+  },
+  {
+    file: 'src/webhooks/telling.ts',
+    from: 'if (!isLeftAsItWas || wasFailing) await',
+    to: 'if (wasFailing) await',
+    tests: telling,
+    named: 'what an endpoint did not take is due',
+    harm: 'what an endpoint did not take is never tried again',
+  },
+  {
+    file: 'src/webhooks/telling.ts',
+    from: '      if (isDue(endpoint, at)) await store.refreshNextTry(transaction, key);\n',
+    to: '',
+    tests: telling,
+    named: 'what is not kept any more',
+    harm: 'every wake looks at an endpoint whose failed events are older than the log',
+  },
+  {
+    file: 'src/webhooks/telling.ts',
+    from: '            spanMax: positionsMax,\n',
+    to: '',
+    tests: telling,
+    named: 'passed over in pieces',
+    harm: 'an endpoint that wants nothing of campaigns walks over millions of their events in one transaction',
+  },
+  {
+    file: 'src/webhooks/telling.ts',
+    from: `  return endpoint.concurrency === 1
+    ? store.listRetrying(transaction, key, limit)
+    : store.listDue`,
+    to: '  return store.listDue',
+    tests: telling,
+    named: 'tried by its positions',
+    harm: 'what is replayed arrives out of order at a program that asked for order',
+  },
+  {
+    file: 'src/webhooks/delivery-store.ts',
+    from: 'where c.organization_id = $1 and c.webhook_id = $2 and c.failing_since is null and exists (',
+    to: 'where c.organization_id = $1 and c.webhook_id = $2 and exists (',
+    tests: telling,
+    named: 'fails at its own times',
+    harm: 'a replay has an endpoint that takes nothing tried at every wake',
+  },
+  {
+    file: 'src/webhooks/delivery-store.ts',
+    from: "select from webhooks w where w.organization_id = $1 and w.id = $2 and w.status = 'enabled'\n         ) then null",
+    to: 'select from webhooks w where w.organization_id = $1 and w.id = $2\n         ) then null',
+    tests: telling,
+    named: 'none that is paused',
+    harm: 'every wake looks at the failed events of endpoints that are paused',
+  },
+  {
+    file: 'src/webhooks/store.ts',
+    from: 'where d.due_at is null or d.due_at > excluded.due_at',
+    to: '',
+    tests: telling,
+    named: 'asked for again changes nothing',
+    harm: 'a replay in a loop writes ten thousand rows for each request',
   },
 ];
