@@ -46,6 +46,16 @@ create index messages_subject on messages (organization_id, channel, subject_key
 create index messages_campaign on messages (organization_id, campaign_id) where campaign_id is not null;
 call wall_off('messages');
 
+-- The tags of transactional messages, by which they are listed.
+create table message_tags (
+  organization_id uuid not null,
+  channel text not null,
+  tag text not null,
+  message_id uuid not null,
+  primary key (organization_id, channel, tag, message_id)
+) partition by range (message_id);
+call wall_off('message_tags');
+
 -- What a message says. Apart from its row, so that a change of status does not copy it, and so that content can go
 -- before fates do.
 create table message_contents (
@@ -142,6 +152,7 @@ call wall_off('recipients');
 call create_partitions('messages', now(), 'month', 4, 45);
 call create_partitions('recipients', now(), 'month', 4, 45);
 call create_partitions('message_contents', now(), 'month', 4);
+call create_partitions('message_tags', now(), 'month', 4);
 
 -- One row a recipient that is still to be handed off; small, and deleted when the outcome is written.
 create table delivery_queue (

@@ -31,6 +31,7 @@ export const kindOfTable: Readonly<Record<string, StorageKind | null>> = {
   delivery_queue: 'messages',
   delivery_slices: 'messages',
   message_contents: 'messages',
+  message_tags: 'messages',
   messages: 'messages',
   provider_ids: 'messages',
   push_engagements: 'messages',

@@ -1,6 +1,6 @@
 import { codeParameter, type TemplateCategory } from '../channels/chatapp/template.ts';
 import type { ChatAppFailure } from '../channels/chatapp/provider.ts';
-import { showMetadata } from '../messages/messages.ts';
+import { showLabels } from '../messages/messages.ts';
 import { redacted } from './parameters.ts';
 import type { ChatAppRecord, ChatAppStatus } from './schema.ts';
 import type { ChatAppRow } from './store.ts';
@@ -19,7 +19,7 @@ export function showChatApp(row: ChatAppRow): ChatAppRecord {
     template: details.template,
     language: details.language,
     category,
-    metadata: showMetadata(details),
+    ...showLabels(details),
     parameters: category === 'authentication' ? { [codeParameter]: redacted } : (content?.parameters ?? {}),
     status: row.status as ChatAppStatus, // Of the statuses that channel.ts gives to chat-app messages.
     error: describeError(row),

@@ -1,7 +1,7 @@
 import { type Static, type TSchema, Type } from 'typebox';
 import { contactReferenceFields } from '../audience/audience.ts';
 import { templateCategories } from '../channels/chatapp/template.ts';
-import { metadataInput, metadataRecord } from '../messages/messages.ts';
+import { metadataInput, metadataRecord, tagsInput, tagsRecord } from '../messages/messages.ts';
 import { instant, literals } from '../platform/http/shapes.ts';
 
 /** A value is no longer than a whole filled text may be. */
@@ -37,6 +37,7 @@ export const chatAppSendBody = Type.Object(
       }),
     ),
     metadata: Type.Optional(metadataInput),
+    tags: Type.Optional(tagsInput),
   },
   { title: 'SendChatAppRequest', additionalProperties: false, rules: ['chatapp-template'] },
 );
@@ -80,6 +81,7 @@ export const chatAppRecord = Type.Object(
     language: Type.String(),
     category: chatAppCategory,
     metadata: metadataRecord,
+    tags: tagsRecord,
     parameters: Type.Record(Type.String(), Type.String(), {
       description: 'A one-time code is never shown. Empty after they were erased together with the contact.',
     }),

@@ -9,7 +9,7 @@ import {
 import { listTemplateTexts, type TemplateParameters } from '../channels/chatapp/template.ts';
 import { findForeignSyntax, nameForeignSyntax } from '../channels/foreign-syntax.ts';
 import { type ChatTemplate, findChatTemplate } from '../chat-templates/chat-templates.ts';
-import { type Metadata, type Submission, toStoredMetadata } from '../messages/messages.ts';
+import { type Labels, type Submission, toStoredLabels } from '../messages/messages.ts';
 import { badRequest, forbidden, notFound, PublicError, validationError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import { now } from '../platform/clock.ts';
@@ -75,7 +75,7 @@ type Draft = Pick<ChatAppRequest, 'idempotencyKey'> & {
   recipient: ChatAppRecipient;
   template: ChatTemplate;
   parameters: TemplateParameters;
-  metadata: Metadata | undefined;
+  labels: Labels;
 };
 
 /** In the order in which the rules of one message go by. */
@@ -98,7 +98,7 @@ function draft(
   const parameters = body.parameters ?? {};
   const issues = findParameterIssues(template.content, parameters);
   if (issues.length > 0) return new PublicError(validationError, issues.join(', '));
-  return { recipient, template, parameters, metadata: body.metadata, idempotencyKey };
+  return { recipient, template, parameters, labels: body, idempotencyKey };
 }
 
 /** Those of the messages, as indexes, whose recipients want none of the kind. */
@@ -218,17 +218,18 @@ export function submitChatApp(message: {
   recipient: ChatAppRecipient;
   template: Pick<ChatTemplate, 'id' | 'name' | 'language' | 'category' | 'content'>;
   parameters: TemplateParameters;
-  metadata?: Metadata | undefined;
+  labels?: Labels;
   idempotencyKey: ScopedKey | null;
 }): Submission {
-  const { organizationId, recipient, template, parameters, metadata, idempotencyKey } = message;
+  const { organizationId, recipient, template, parameters, labels = {}, idempotencyKey } = message;
   const { to, contactId } = recipient;
   const { shown, code } = takeCode(template.content, parameters);
+  const storedLabels = toStoredLabels(labels);
   const details: StoredChatAppDetails = {
     ...(contactId !== null && { contact_id: contactId }),
     template: template.name,
     language: template.language,
-    ...toStoredMetadata(metadata),
+    ...storedLabels,
   };
   const content: StoredChatAppContent = {
     template_id: template.id,
@@ -245,6 +246,7 @@ export function submitChatApp(message: {
     searchText: template.name,
     category: template.category,
     templateId: template.id,
+    tags: storedLabels.tags,
     details: JSON.stringify(details),
     content: JSON.stringify(content),
     recipients: [{ field: 'to', address: to, addressKey: to, dropReason: null }],

@@ -1,9 +1,9 @@
 import type { TemplateCategory, TemplateContent, TemplateParameters } from '../channels/chatapp/template.ts';
 import type { Values } from '../channels/placeholders.ts';
-import type { StoredMetadata } from '../messages/messages.ts';
+import type { StoredLabels } from '../messages/messages.ts';
 
 /** Details of a chat-app message that the API shows, also once its content was erased. */
-export type StoredChatAppDetails = StoredMetadata & {
+export type StoredChatAppDetails = StoredLabels & {
   /** Of the contact that the request named; gone once it was erased. */
   contact_id?: string;
   /** The name of the template, and its language. */

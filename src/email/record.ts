@@ -5,7 +5,7 @@ import {
   type RecipientField,
   type RecipientRow,
   showFate,
-  showMetadata,
+  showLabels,
 } from '../messages/messages.ts';
 import type { StoredAttachment, StoredEmailContent, StoredEmailDetails } from './stored.ts';
 
@@ -22,7 +22,7 @@ export function showEmail(message: MessageRow, recipients: readonly RecipientRow
     subject: message.subject,
     template_id: message.template_id,
     category: message.category,
-    metadata: showMetadata(details),
+    ...showLabels(details),
     resent_from: details.resentFrom ?? null,
     to: inField('to'),
     cc: inField('cc'),

@@ -42,6 +42,7 @@ export async function prepareResent(
     searchText: message.subject,
     category: message.category,
     templateId: message.template_id,
+    tags: details.tags,
     details: JSON.stringify({ ...details, resentFrom: message.id } satisfies StoredEmailDetails),
     content: to === null ? email.content : await readdress(runner, email.content, namedIn('to', recipients)),
     recipients: markDuplicates(recipients),

@@ -16,6 +16,8 @@ import {
   messageStatuses,
   metadataInput,
   metadataRecord,
+  tagsInput,
+  tagsRecord,
   recipientStatuses,
   variablesInput,
 } from '../messages/messages.ts';
@@ -126,6 +128,7 @@ export const emailSendBody = Type.Object(
     attachments: Type.Optional(Type.Array(attachmentInput, { maxItems: 10 })),
     category: Type.Optional(categoryInput),
     metadata: Type.Optional(metadataInput),
+    tags: Type.Optional(tagsInput),
     headers: Type.Optional(
       Type.Record(Type.String(), Type.String({ sensitive: true }), {
         maxProperties: 25,
@@ -198,6 +201,7 @@ export const emailRecord = Type.Object(
     template_id: optional(Type.String()),
     category: optional(Type.String()),
     metadata: metadataRecord,
+    tags: tagsRecord,
     resent_from: Type.Union([Type.String({ format: 'uuid' }), Type.Null()], {
       description: 'The email that this one says once more.',
     }),

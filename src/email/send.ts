@@ -32,7 +32,7 @@ import {
   type RecipientField,
   type Submission,
   type SubmittedRecipient,
-  toStoredMetadata,
+  toStoredLabels,
 } from '../messages/messages.ts';
 import type { EmailTemplate, PreparedTemplate } from '../templates/templates.ts';
 import type { StoredEmailContent, StoredEmailDetails } from './stored.ts';
@@ -297,6 +297,7 @@ function buildSubmission(
   const { email: rendered, missingVariables } = rendering;
 
   const attachments = body.attachments ?? [];
+  const labels = toStoredLabels(body);
   const content: StoredEmailContent = {
     to: namedIn('to', recipients),
     cc: namedIn('cc', recipients),
@@ -313,7 +314,7 @@ function buildSubmission(
       contentId: attachment.content_id ?? null,
       sizeBytes: attachment.content.byteLength,
     })),
-    ...toStoredMetadata(body.metadata),
+    ...labels,
   };
   return {
     organizationId,
@@ -325,6 +326,7 @@ function buildSubmission(
     searchText: rendered.subject,
     category: body.category ?? null,
     templateId: body.template_id?.toLowerCase() ?? null,
+    tags: labels.tags,
     details: JSON.stringify(details),
     content: JSON.stringify(content),
     recipients: markDuplicates(recipients),

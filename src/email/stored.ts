@@ -1,11 +1,11 @@
 import type { Values } from '../channels/placeholders.ts';
-import type { StoredMetadata } from '../messages/messages.ts';
+import type { StoredLabels } from '../messages/messages.ts';
 
 /**
  * The fields of an email that the API shows and that have no column. `attachments` only describes them: their bytes are
  * stored elsewhere, sealed.
  */
-export type StoredEmailDetails = StoredMetadata & {
+export type StoredEmailDetails = StoredLabels & {
   fromName: string | null;
   replyTo: string | null;
   attachments: StoredAttachment[];

@@ -393,6 +393,7 @@ async function acceptAtOnce(
         templates: listOnce(submissions.flatMap(keptVersionsOf)),
         notified,
       }),
+      ...store.insertTagsAtOnce(candidates.map(toNewMessage)),
       ...keepResponsesAtOnce(keyed, time),
     ],
   );

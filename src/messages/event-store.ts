@@ -1,6 +1,6 @@
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { Metadata } from './metadata.ts';
 import type { RecipientStatus } from './schema.ts';
+import type { Metadata } from './labels.ts';
 
 /** A recipient of a message, or the message alone where the recipient is not kept any more. */
 export type ToldRow = {
@@ -13,6 +13,7 @@ export type ToldRow = {
   template_id: string | null;
   campaign_id: string | null;
   metadata: Metadata | null;
+  tags: readonly string[] | null;
   created_at: Date;
   address: string | null;
   contact_id: string | null;
@@ -39,7 +40,7 @@ export async function findTold(
   return connection.rows(
     unpreparedStatement<ToldRow>(
       `select wanted.place::integer as place, m.id, m.channel, m.sender, m.subject, m.category, m.template_id, m.campaign_id,
-         m.details -> 'metadata' as metadata, m.created_at, r.address, r.contact_id, r.device_id, r.status, r.diagnostic, r.remote
+         m.details -> 'metadata' as metadata, m.details -> 'tags' as tags, m.created_at, r.address, r.contact_id, r.device_id, r.status, r.diagnostic, r.remote
        from unnest($2::uuid[], $3::integer[]) with ordinality as wanted (message_id, ordinal, place)
        cross join lateral (
          select * from messages where organization_id = $1 and id = wanted.message_id limit 1

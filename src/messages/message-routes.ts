@@ -7,6 +7,7 @@ import { idParameter, listOf } from '../platform/http/shapes.ts';
 import type { Database, Transaction } from '../platform/postgres/database.ts';
 import type { Acceptor } from './accept.ts';
 import { type Horizon, messageNotFound, type ReadHorizon } from './kept.ts';
+import { tagFilter } from './labels.ts';
 import { findMessage, listMessages, type MessageRow, type SearchedPrefixes } from './store.ts';
 
 export type MessageRouteTools = { database: Database; acceptor: Acceptor; readHorizon: ReadHorizon };
@@ -68,6 +69,7 @@ export function messageReadingRoutes<Listed extends TObject, Read extends TObjec
           ),
           status: Type.Optional(Type.Unsafe<string>(list.status)),
           category: Type.Optional(Type.Unsafe<string>(list.category)),
+          tag: Type.Optional(tagFilter),
         },
         { additionalProperties: false },
       ),
@@ -75,11 +77,12 @@ export function messageReadingRoutes<Listed extends TObject, Read extends TObjec
       errors: [badRequest],
       handle: async ({ caller: { organizationId }, query }) => {
         const page = readPage(query);
-        const { search, status, category } = query;
+        const { search, status, category, tag } = query;
         const filter = {
           ...(search !== undefined && { search: list.prefixesOf(search) }),
           ...(status !== undefined && { status }),
           ...(category !== undefined && { category }),
+          ...(tag !== undefined && { tag }),
         };
         const records = await database.asOrganizations([organizationId], async (transaction) => {
           const horizon = await readHorizon(transaction, organizationId);

@@ -8,13 +8,15 @@ export {
   prepareLargeBatch,
 } from './batch-routes.ts';
 export {
-  type Metadata,
+  type Labels,
   metadataInput,
   metadataRecord,
-  showMetadata,
-  type StoredMetadata,
-  toStoredMetadata,
-} from './metadata.ts';
+  showLabels,
+  type StoredLabels,
+  tagsInput,
+  tagsRecord,
+  toStoredLabels,
+} from './labels.ts';
 export { batchBytesMax, describeBatchItem } from './batch.ts';
 export { defineAcceptance } from './store.ts';
 export { bringForward } from './delivery/bring-forward.ts';

@@ -6,7 +6,7 @@ import type { MessageChannels } from './channel.ts';
 /** Partitioned by the ids of messages: what goes together, in the order in which the tables are locked elsewhere. */
 export function listMessageTables(channels: MessageChannels): string[] {
   const ofChannels = Object.values(channels).flatMap(({ tables = [] }) => tables);
-  return ['messages', 'message_contents', 'recipients', ...ofChannels];
+  return ['messages', 'message_tags', 'message_contents', 'recipients', ...ofChannels];
 }
 
 export const contentTables = ['message_contents'] as const;

@@ -3,7 +3,7 @@ import { sendingChannels } from '../channels/channel.ts';
 import { failureClasses } from '../channels/outcome.ts';
 import { valueNamePattern } from '../channels/placeholders.ts';
 import { instant, literals, referenceOf, scalar, textOrNull } from '../platform/http/shapes.ts';
-import { metadataRecord } from './metadata.ts';
+import { metadataRecord, tagsRecord } from './labels.ts';
 
 /** Values for placeholders, by name. */
 export const variablesInput = (description: string) =>
@@ -96,6 +96,7 @@ export const toldRecipient = Type.Object(
     template_id: Type.Optional(Type.Union([Type.String({ format: 'uuid' }), Type.Null()])),
     campaign_id: Type.Optional(Type.Union([Type.String({ format: 'uuid' }), Type.Null()])),
     metadata: Type.Optional(metadataRecord),
+    tags: Type.Optional(tagsRecord),
     created_at: Type.Optional(instant),
     recipient: Type.Optional(
       Type.Object(

@@ -2,7 +2,12 @@ import { toComposed, toSearchKey } from '../platform/characters.ts';
 import { countDemand, type HeldDemand, planAllows, type usagePlace } from '../accounts/accounts.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
-import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
+import {
+  type Bound,
+  type Connection,
+  statement,
+  unpreparedStatement,
+} from '../platform/postgres/database.ts';
 import { type DefinedStatement, defineStatement, type Parameters } from '../platform/postgres/parameters.ts';
 import { instantOfId, lowestIdAt } from '../platform/ids.ts';
 import { stopUnless, isNotStopped } from '../platform/postgres/stop.ts';
@@ -182,8 +187,31 @@ export async function insertMessages(
   messages: readonly NewMessage[],
   at: Date,
 ): Promise<void> {
-  const { statement, values } = insertAll.bind({ messages, at });
-  await connection.rows(statement, values);
+  const bound = [insertAll.bind({ messages, at }), ...insertTagsAtOnce(messages)];
+  await Promise.all(bound.map((each) => connection.rows(each.statement, each.values)));
+}
+
+const insertTags = statement(
+  'messages_insert_tags',
+  `insert into message_tags (organization_id, channel, tag, message_id)
+   select organization_id, channel, tag, message_id
+   from unnest($1::uuid[], $2::text[], $3::text[], $4::uuid[]) as given (organization_id, channel, tag, message_id)
+   where ${isNotStopped}`,
+);
+
+/** Tags of messages, for statements that are sent at once, unless they are stopped. Most messages have none. */
+export function insertTagsAtOnce(messages: readonly NewMessage[]): Bound<unknown>[] {
+  const tags = messages.flatMap(({ id, submission: { organizationId, channel, tags: own = [] } }) =>
+    own.map((tag) => ({ organizationId, channel, tag, id })),
+  );
+  if (tags.length === 0) return [];
+  const values = [
+    tags.map(({ organizationId }) => organizationId),
+    tags.map(({ channel }) => channel),
+    tags.map(({ tag }) => tag),
+    tags.map(({ id }) => id),
+  ];
+  return [{ statement: insertTags, values }];
 }
 
 const searchKeyLengthMax = 200;
@@ -345,7 +373,7 @@ export async function findMessage(
   return row ?? null;
 }
 
-export type MessageFilter = { status?: string; category?: string; search?: SearchedPrefixes };
+export type MessageFilter = { status?: string; category?: string; tag?: string; search?: SearchedPrefixes };
 
 /** Prefixes to search for: of a message's search text, and of an address; null where addresses are not searched. */
 export type SearchedPrefixes = { text: string; address: string | null };
@@ -430,6 +458,14 @@ function selectMessages(
   const conditions: Predicate[] = [toPredicate("m.class = 'transactional'"), isOfChannel, isWithin('m.id')];
   if (filter.status !== undefined) conditions.push(toPredicate(`m.status = ${bind(filter.status)}`));
   if (filter.category !== undefined) conditions.push(toPredicate(`m.category = ${bind(filter.category)}`));
+  if (filter.tag !== undefined)
+    conditions.push(
+      toPredicate(`exists (
+         select
+         from message_tags t
+         where t.organization_id = $1 and t.channel = m.channel and t.tag = ${bind(filter.tag)} and t.message_id = m.id
+       )`),
+    );
   return { values, bind, isOfMessages: allOf(conditions), isWithin };
 }
 
@@ -438,12 +474,44 @@ function selectMessages(
  * messages_category, and a page without a filter the primary key.
  */
 async function selectPage(connection: Connection, wanted: MessageSearch, span: Span): Promise<MessageRow[]> {
+  const { tag, ...others } = wanted.filter;
+  if (tag !== undefined) return selectTaggedPage(connection, { ...wanted, filter: others }, { span, tag });
   const { values, isOfMessages } = selectMessages(wanted, span);
   return connection.rows(
     unpreparedStatement<MessageRow>(
       `select ${messageColumns}
        from messages m
        where m.organization_id = $1 and ${isOfMessages} ${pageClause(wanted.page, 'm.id', '$2')}
+       limit $3`,
+    ),
+    values,
+  );
+}
+
+/** In the order of the tag's own index, which is read no further than the page needs. */
+async function selectTaggedPage(
+  connection: Connection,
+  wanted: MessageSearch,
+  { span, tag }: { span: Span; tag: string },
+): Promise<MessageRow[]> {
+  const { values, bind, isOfMessages, isWithin } = selectMessages(wanted, span);
+  return connection.rows(
+    unpreparedStatement<MessageRow>(
+      `select ${messageColumns}
+       from (
+         select t.message_id as id
+         from message_tags t
+         where t.organization_id = $1 and t.channel = $4 and t.tag = ${bind(tag)} and ${isWithin('t.message_id')}
+           ${pageClause(wanted.page, 't.message_id', '$2')}
+         offset 0
+       ) tagged
+       cross join lateral (
+         select m.*
+         from messages m
+         where m.organization_id = $1 and ${isOfMessages} and m.id = tagged.id
+         offset 0
+       ) m
+       where true ${pageClause(wanted.page, 'tagged.id', '$2')}
        limit $3`,
     ),
     values,

@@ -35,6 +35,8 @@ export type Submission = {
   searchText: string | null;
   category: string | null;
   templateId: string | null;
+  /** By which it is listed, each once. Left out where there are none. */
+  tags?: readonly string[] | undefined;
   /**
    * The version of the template, if the content was made of what was kept of it in memory. It may be stored only while
    * the template has this version. Left out if it was read for this request.

@@ -33,6 +33,7 @@ function describe(event: LoggedEvent, row: ToldRow): object {
     template_id: row.template_id,
     campaign_id: row.campaign_id,
     metadata: row.metadata ?? {},
+    tags: [...(row.tags ?? [])],
     created_at: row.created_at.toISOString(),
     recipient: {
       address: textOf(row.address),

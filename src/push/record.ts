@@ -1,7 +1,7 @@
 import type { PushFailure } from '../channels/push/provider.ts';
 import { pushPlatforms, type PushPlatform } from '../channels/push/notification.ts';
 import { type PushAddress, readPushAddress } from './address.ts';
-import { type MessageRow, showMetadata } from '../messages/messages.ts';
+import { type MessageRow, showLabels } from '../messages/messages.ts';
 import {
   type DeviceFate,
   deviceFates,
@@ -37,7 +37,7 @@ function showContent(row: PushRow) {
     deep_link: content?.deep_link ?? null,
     android_channel_id: content?.android_channel_id ?? null,
     category: row.category,
-    metadata: showMetadata(row.details),
+    ...showLabels(row.details),
     ttl_seconds: content?.ttl_seconds ?? null,
     priority: content?.priority ?? null,
     action_buttons: (content?.action_buttons ?? []).map((button) => ({

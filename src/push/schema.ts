@@ -2,7 +2,7 @@ import { type Static, type TObject, type TProperties, type TSchema, Type } from 
 import { contactReferenceFields } from '../audience/audience.ts';
 import { hasHttpsHost } from '../channels/push/endpoint.ts';
 import { pushPlatforms, pushPriorities } from '../channels/push/notification.ts';
-import { metadataInput, metadataRecord } from '../messages/messages.ts';
+import { metadataInput, metadataRecord, tagsInput, tagsRecord } from '../messages/messages.ts';
 import { instant, literals, optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import { parseUrl } from '../platform/url.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
@@ -130,6 +130,7 @@ export const pushSendBody = Type.Object(
     ...pushContentFields,
     category: Type.Optional(Type.String(category)),
     metadata: Type.Optional(metadataInput),
+    tags: Type.Optional(tagsInput),
   },
   { title: 'SendPushRequest', additionalProperties: false, rules: ['push-content'] },
 );
@@ -261,6 +262,7 @@ const sharedFields = {
   android_channel_id: textOrNull,
   category: textOrNull,
   metadata: metadataRecord,
+  tags: tagsRecord,
   ttl_seconds: Type.Union([Type.Integer(), Type.Null()]),
   priority: textOrNull,
   action_buttons: Type.Array(

@@ -6,10 +6,10 @@ import { forbidden, PublicError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import {
-  type Metadata,
+  type Labels,
   type Submission,
   type SubmittedRecipient,
-  toStoredMetadata,
+  toStoredLabels,
 } from '../messages/messages.ts';
 import type { PushSendBody } from './schema.ts';
 import { writePushAddress } from './address.ts';
@@ -71,7 +71,7 @@ export async function preparePushes(
       devices,
       content: contentOf(body),
       category: body.category ?? null,
-      metadata: body.metadata,
+      labels: body,
       idempotencyKey,
     });
   });
@@ -86,6 +86,7 @@ function contentOf(body: PushSendBody): StoredPushContent {
     phone_number: _phoneNumber,
     category: _category,
     metadata: _metadata,
+    tags: _tags,
     ...content
   } = body;
   return content;
@@ -116,11 +117,12 @@ export function submitPush(push: {
   devices: readonly ReachedDevice[];
   content: StoredPushContent;
   category: string | null;
-  metadata?: Metadata | undefined;
+  labels?: Labels;
   idempotencyKey: ScopedKey | null;
 }): Submission {
-  const { organizationId, contactId, devices, content, category, metadata, idempotencyKey } = push;
-  const details: StoredPushDetails = { contact_id: contactId, ...toStoredMetadata(metadata) };
+  const { organizationId, contactId, devices, content, category, labels = {}, idempotencyKey } = push;
+  const storedLabels = toStoredLabels(labels);
+  const details: StoredPushDetails = { contact_id: contactId, ...storedLabels };
   return {
     organizationId,
     channel: 'push',
@@ -131,6 +133,7 @@ export function submitPush(push: {
     searchText: content.title,
     category,
     templateId: null,
+    tags: storedLabels.tags,
     details: JSON.stringify(details),
     content: JSON.stringify(content),
     recipients: devices.map((device) => toRecipient(contactId, device)),

@@ -1,11 +1,11 @@
 import type { PushContent } from '../channels/push/notification.ts';
 import type { Values } from '../channels/placeholders.ts';
-import type { StoredMetadata } from '../messages/messages.ts';
+import type { StoredLabels } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import type { PushContentBody } from './schema.ts';
 
 /** Details of a push that the API shows. */
-export type StoredPushDetails = StoredMetadata & {
+export type StoredPushDetails = StoredLabels & {
   /** Gone once the contact was erased. */
   contact_id?: string;
 };

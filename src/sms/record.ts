@@ -1,5 +1,5 @@
 import type { SmsFailure } from '../channels/sms/sms.ts';
-import { showMetadata } from '../messages/messages.ts';
+import { showLabels } from '../messages/messages.ts';
 import type { SmsRecord, SmsStatus } from './schema.ts';
 import type { SmsRow } from './store.ts';
 import type { StoredSmsContent, StoredSmsDetails } from './stored.ts';
@@ -14,7 +14,7 @@ export function showSms(row: SmsRow): SmsRecord {
     to: row.address === '' ? null : row.address,
     body: content?.text ?? null,
     category: row.category,
-    metadata: showMetadata(row.details),
+    ...showLabels(row.details),
     status: row.status as SmsStatus, // Of the statuses that status.ts gives to texts.
     encoding,
     segments,

@@ -1,6 +1,13 @@
 import { type Static, Type } from 'typebox';
 import { instant, literals } from '../platform/http/shapes.ts';
-import { categoryInput, metadataInput, metadataRecord, variablesInput } from '../messages/messages.ts';
+import {
+  categoryInput,
+  metadataInput,
+  metadataRecord,
+  tagsInput,
+  tagsRecord,
+  variablesInput,
+} from '../messages/messages.ts';
 
 /** Body of `POST /sms/send`. Rules that need more than one field, or the account, are in send.ts. */
 export const smsSendBody = Type.Object(
@@ -21,6 +28,7 @@ export const smsSendBody = Type.Object(
     variables: Type.Optional(variablesInput('Replace `{{name}}` in the body.')),
     category: Type.Optional(categoryInput),
     metadata: Type.Optional(metadataInput),
+    tags: Type.Optional(tagsInput),
   },
   { title: 'SendSmsRequest', additionalProperties: false, rules: ['sms-length'] },
 );
@@ -66,6 +74,7 @@ export const smsRecord = Type.Object(
     ),
     category: orNull(Type.String()),
     metadata: metadataRecord,
+    tags: tagsRecord,
     status: smsStatus,
     encoding: smsEncoding,
     segments: Type.Integer({ description: 'How much of the quota it uses.' }),

@@ -4,7 +4,7 @@ import { listMissing } from '../channels/placeholders.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
 import type { SmsSendBody } from './schema.ts';
 import type { StoredSmsContent, StoredSmsDetails } from './stored.ts';
-import { type Metadata, type Submission, toStoredMetadata } from '../messages/messages.ts';
+import { type Labels, type Submission, toStoredLabels } from '../messages/messages.ts';
 
 export type SmsRequest = { organizationId: string; body: SmsSendBody; idempotencyKey: ScopedKey | null };
 
@@ -20,7 +20,7 @@ export function prepareSms({ organizationId, body, idempotencyKey }: SmsRequest)
     to: body.to,
     text,
     category: body.category ?? null,
-    metadata: body.metadata,
+    labels: body,
     missingVariables: listMissing(compiled, variables),
     warnings: nameForeignSyntax(findForeignSyntax([body.body])),
     idempotencyKey,
@@ -34,15 +34,25 @@ export function submitSms(sms: {
   to: string;
   text: string;
   category: string | null;
-  metadata?: Metadata | undefined;
+  labels?: Labels;
   missingVariables: readonly string[];
   warnings: Submission['warnings'];
   idempotencyKey: ScopedKey | null;
 }): Submission {
-  const { organizationId, sender, to, text, category, metadata, missingVariables, warnings, idempotencyKey } =
-    sms;
+  const {
+    organizationId,
+    sender,
+    to,
+    text,
+    category,
+    labels = {},
+    missingVariables,
+    warnings,
+    idempotencyKey,
+  } = sms;
   const { encoding, segments } = countSegments(text);
-  const details: StoredSmsDetails = { encoding, segments, ...toStoredMetadata(metadata) };
+  const storedLabels = toStoredLabels(labels);
+  const details: StoredSmsDetails = { encoding, segments, ...storedLabels };
   const content: StoredSmsContent = { text };
   return {
     organizationId,
@@ -54,6 +64,7 @@ export function submitSms(sms: {
     searchText: sender,
     category,
     templateId: null,
+    tags: storedLabels.tags,
     details: JSON.stringify(details),
     content: JSON.stringify(content),
     recipients: [{ field: 'to', address: to, addressKey: to, dropReason: null }],

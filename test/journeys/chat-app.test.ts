@@ -76,6 +76,7 @@ test('a message goes to a number, and can be read and listed', async () => {
   expect(message).toEqual({
     id,
     metadata: {},
+    tags: [],
     to,
     contact_id: null,
     template_id: template.id,

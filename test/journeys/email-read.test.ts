@@ -37,6 +37,7 @@ const recordKeys = [
   'template_id',
   'category',
   'metadata',
+  'tags',
   'resent_from',
   'to',
   'cc',
@@ -100,6 +101,7 @@ describe('one email', () => {
     expect(record).toEqual({
       id,
       metadata: {},
+      tags: [],
       resent_from: null,
       from: 'hello@postillion.test',
       from_name: 'Postillion',
@@ -373,7 +375,15 @@ describe('with many emails', () => {
            select (left(lowest_id_at(date_trunc('month', now()) + n * interval '510 seconds')::text, 14)
              || '7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid as gen_id
          ) made
-         returning organization_id, id, subject_key
+         returning organization_id, id, subject_key, category, status
+       ), tagged as (
+         insert into message_tags (organization_id, channel, tag, message_id)
+         select organization_id, 'email', tag, id
+         from seeded
+         cross join lateral (
+           values ('all'), (case when category is not null then 'bills' end), (case when status = 'failed' then 'few' end)
+         ) as given (tag)
+         where tag is not null
        )
        insert into recipients
          (organization_id, message_id, ordinal, field, address, address_key, status, status_at)
@@ -382,7 +392,7 @@ describe('with many emails', () => {
        cross join lateral (select replace(subject_key, 'subject ', 'user') || '@example.com' as address) made`,
       [organizationId, emails],
     );
-    await rowsOf(server, 'analyze messages, recipients');
+    await rowsOf(server, 'analyze messages, recipients, message_tags');
   });
 
   type Plan = { 'Node Type': string; 'Relation Name'?: string; 'Index Name'?: string; Plans?: Plan[] };
@@ -430,6 +440,12 @@ describe('with many emails', () => {
     { search: searchFor('user1999') },
     { search: searchFor('nothing') },
     { search: searchFor('subject'), status: 'failed', category: 'bills' },
+    { tag: 'all' },
+    { tag: 'few' },
+    { tag: 'none' },
+    { tag: 'few', status: 'failed', category: 'bills' },
+    { search: searchFor('subject'), tag: 'bills' },
+    { search: searchFor('user1999'), tag: 'all' },
   ];
 
   test.each(filters.flatMap((filter) => pages.map((page) => [filter, page] as const)))(
@@ -452,7 +468,12 @@ describe('with many emails', () => {
       const scans = plans.flatMap(nodesOf).filter((node) => node['Relation Name'] !== undefined);
       expect(scans.map((node) => node['Node Type'])).not.toHaveLength(0);
       const sequential = scans.filter((node) => node['Node Type'] === 'Seq Scan');
-      expect(sequential.filter((node) => /^(messages|recipients)/.test(node['Relation Name']!))).toEqual([]);
+      expect(
+        sequential.filter((node) => /^(messages|recipients|message_tags)/.test(node['Relation Name']!)),
+      ).toEqual([]);
+      // Of a tag that all have, no more than the page is read.
+      const sorts = plans.flatMap(nodesOf).filter((node) => node['Node Type'] === 'Sort');
+      if (filter.tag === 'all' && filter.search === undefined) expect(sorts).toEqual([]);
     },
   );
 

@@ -106,6 +106,7 @@ test('a push goes to every device of its contact, and can be read and listed', a
   expect(push).toEqual({
     id,
     metadata: {},
+    tags: [],
     contact_id: contactId,
     ...content,
     category: 'parcels',

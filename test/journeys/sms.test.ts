@@ -43,6 +43,7 @@ test('a text is filled with its variables, delivered, and can be read and listed
   expect(sms).toEqual({
     id,
     metadata: {},
+    tags: [],
     from: 'Acme',
     to: '+4915112345678',
     body: 'Your code is 123456, <Ann> {{code}} {{unknown}}',

@@ -102,6 +102,7 @@ const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin
   membership_counts: { noTwin: "The trigger that counts makes them of the neighbour's memberships." },
   memberships: {},
   message_contents: {},
+  message_tags: {},
   pending_conversions: { noTwin: 'A queue: the workers would credit it.' },
   push_engagements: { clicked_at: 'now()', action_id: "'theirs'" },
   messages: { status: `'failed'`, sender: `'neighbour@neighbour.example'` },

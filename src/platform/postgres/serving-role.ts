@@ -75,6 +75,7 @@ export const servingPrivileges: Readonly<Record<string, Privileges>> = {
   messages: { request: 'select, insert, update' },
   recipients: { request: 'select, insert, update' },
   message_contents: { request: 'select, insert' },
+  message_tags: { request: 'select, insert' },
   attachment_contents: { request: 'select, insert, delete' },
   recipient_changes: { request: 'insert' },
   recipient_counts: { request: 'select' },
