@@ -23,7 +23,10 @@ export const contactFields = {
     csvNames: ['externalid', 'customerid', 'customernumber', 'userid'],
   },
   email: {
-    schema: { format: 'idn-email', description: 'Unique in the organization, ignoring case.' },
+    schema: {
+      format: 'idn-email',
+      description: 'Unique in the organization, ignoring case. Of `Name <address>`, the address is kept.',
+    },
     key: 'email_key',
     isIdentifier: true,
     csvNames: ['email', 'emailaddress', 'mail'],

@@ -1,5 +1,5 @@
 import { Type } from 'typebox';
-import { parseAddress } from '../channels/email/email.ts';
+import { readAddress } from '../channels/email/email.ts';
 import {
   badRequest,
   conflict,
@@ -150,7 +150,7 @@ export function contactRoutes(tools: AudienceRouteTools): Route[] {
         const page = readPage(query);
         const { search, email, external_id, phone_number } = query;
         const { list_id: listId, tag_id: tagId, segment_id: segmentId } = query;
-        const emailKey = email === undefined ? undefined : parseAddress(email)?.normalised;
+        const emailKey = email === undefined ? undefined : readAddress(email)?.normalised;
         const listed = await listContacts(tools, {
           organizationId,
           filter: {

@@ -1,5 +1,5 @@
 import type { Channel } from '../channels/channel.ts';
-import { parseAddress } from '../channels/email/email.ts';
+import { readAddress } from '../channels/email/email.ts';
 import { isLongerThan, toSearchKey } from '../platform/characters.ts';
 import { isStorableNumber, showKey, storableNumber } from '../platform/http/json-text.ts';
 import {
@@ -55,7 +55,7 @@ export function mergeContact(
     const given = input[field];
     if (given !== undefined) values[field] = given;
   }
-  const email = values.email === null ? null : parseAddress(values.email);
+  const email = values.email === null ? null : readAddress(values.email);
   if (email !== null) values.email = email.address;
   values.email_key = email?.normalised ?? null;
   if (isLongerThan(JSON.stringify(values.properties), propertiesLengthMax)) {

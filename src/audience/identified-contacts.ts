@@ -1,5 +1,5 @@
 import type { Channel } from '../channels/channel.ts';
-import { parseAddress } from '../channels/email/email.ts';
+import { readAddress } from '../channels/email/email.ts';
 import type { Transaction } from '../platform/postgres/database.ts';
 import { lockIdentifiers, type OptOutTools, settleConsents, shareIdentifiers } from './consents.ts';
 import { contactFields, type ContactIdentifier, contactIdentifiers } from './contact-fields.ts';
@@ -81,7 +81,7 @@ function givenOf(keys: store.IdentifierKeys): ContactIdentifier[] {
 
 /** As contacts show their address. */
 function showEmail({ email }: ContactReference): string | null {
-  return email === undefined ? null : (parseAddress(email)?.address ?? null);
+  return email === undefined ? null : (readAddress(email)?.address ?? null);
 }
 
 /** A contact as it is after the references so far. */

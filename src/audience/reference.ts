@@ -1,5 +1,5 @@
 import { type TSchema, Type } from 'typebox';
-import { parseAddress } from '../channels/email/email.ts';
+import { readAddress } from '../channels/email/email.ts';
 import { badRequest, notFound, PublicError } from '../platform/http/errors.ts';
 import { isUuid } from '../platform/ids.ts';
 import type { Connection } from '../platform/postgres/database.ts';
@@ -23,7 +23,12 @@ export const contactReferenceFields = {
       description: 'Matched first.',
     }),
   ),
-  email: Type.Optional(Type.String({ format: 'idn-email', description: 'Matched second, ignoring case.' })),
+  email: Type.Optional(
+    Type.String({
+      format: 'idn-email',
+      description: 'Matched second, ignoring case; a name beside it is left out.',
+    }),
+  ),
   phone_number: Type.Optional(
     Type.String({ format: 'phone-number', description: 'In E.164; matched last.' }),
   ),
@@ -107,7 +112,7 @@ export function readReference(reference: ContactReference): ReadReference {
     kind: 'by_identifiers',
     keys: {
       external_id: externalId ?? null,
-      email: email === undefined ? null : (parseAddress(email)?.normalised ?? null),
+      email: email === undefined ? null : (readAddress(email)?.normalised ?? null),
       phone_number: phoneNumber ?? null,
     },
   };

@@ -1,6 +1,6 @@
 import { type Static, Type } from 'typebox';
 import { type Channel, channels } from '../channels/channel.ts';
-import { parseAddress } from '../channels/email/email.ts';
+import { readAddress } from '../channels/email/email.ts';
 import {
   instant,
   literals,
@@ -74,7 +74,7 @@ export function isPhoneNumber(text: string): boolean {
 
 /** Text formats of this room's schemas, to be handed to `createValidation`. */
 export const audienceFormats: Record<Exclude<ContactFormat, 'single-line'>, TextFormat> = {
-  'idn-email': { test: (text) => parseAddress(text) !== null, mustBe: 'an email address' },
+  'idn-email': { test: (text) => readAddress(text) !== null, mustBe: 'an email address' },
   'phone-number': {
     test: isPhoneNumber,
     mustBe: 'a phone number in E.164, such as +14155550123',

@@ -1,4 +1,4 @@
-import { parseAddress } from '../channels/email/email.ts';
+import { readAddress } from '../channels/email/email.ts';
 import type { AddressedChannel } from './contact-fields.ts';
 import { isPhoneNumber } from './schema.ts';
 
@@ -13,7 +13,7 @@ const phoneNumbers: Addresses = {
 };
 
 const addressesOf: Readonly<Record<AddressedChannel, Addresses>> = {
-  email: { noun: 'an email address', normalise: (text) => parseAddress(text)?.normalised ?? null },
+  email: { noun: 'an email address', normalise: (text) => readAddress(text)?.normalised ?? null },
   sms: phoneNumbers,
   chatapp: phoneNumbers,
 };

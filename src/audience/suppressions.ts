@@ -3,7 +3,7 @@ import { type Clock, now } from '../platform/clock.ts';
 import type { NewId } from '../platform/ids.ts';
 import type { Connection } from '../platform/postgres/database.ts';
 import type { Secrets } from '../platform/secrets.ts';
-import { parseAddress } from '../channels/email/email.ts';
+import { readAddress } from '../channels/email/email.ts';
 import type { Page } from '../platform/http/pagination.ts';
 import { logSuppressions } from './logged-events.ts';
 import { listSuppressions as listStored, type SuppressionFilter } from './suppression-listing-store.ts';
@@ -249,7 +249,7 @@ export async function listSuppressions(
 ): Promise<store.StoredSuppression[]> {
   const at = now(tools.clock);
   if (search === undefined) return listStored(connection, { organizationId, filter, page, at });
-  const addresses = new Set([search, parseAddress(search)?.normalised ?? search]);
+  const addresses = new Set([search, readAddress(search)?.normalised ?? search]);
   const hashes = [...addresses].map((address) => hashAddress(tools.secrets, { organizationId, address }));
   const searching = { ...filter, search: { text: search, hashes } };
   return listStored(connection, { organizationId, filter: searching, page, at });

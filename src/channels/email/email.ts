@@ -1,5 +1,11 @@
 /** The front door of the email channel. */
-export { nameLengthMax, type NamedAddress, parseNamedAddress, writeNamedAddress } from './named-address.ts';
+export {
+  nameLengthMax,
+  type NamedAddress,
+  parseNamedAddress,
+  readAddress,
+  writeNamedAddress,
+} from './named-address.ts';
 export { foldAddress, parseAddress, parseDomain, type EmailAddress } from './address.ts';
 export { isSimulated, isSimulatedSuppression } from './simulator.ts';
 export {

@@ -31,6 +31,11 @@ export function parseNamedAddress(text: string): NamedAddress | null {
   return email === null || name === null ? null : { name: name === '' ? null : name, email };
 }
 
+/** The address alone of what `parseNamedAddress` reads: for whoever keeps no name with it. */
+export function readAddress(text: string): EmailAddress | null {
+  return parseNamedAddress(text)?.email ?? null;
+}
+
 /** Empty where there is none; null where it is not one that every reader understands alike. */
 function readName(text: string): string | null {
   const words: string[] = [];
