@@ -29,13 +29,15 @@ create table webhooks (
 );
 call wall_off('webhooks');
 
--- What the webhooks of an organization want, each pattern once: asked by every transaction in which something happens.
+-- What the readers of an organization's log want, each pattern once: asked by every transaction in which something happens.
 create table webhook_interests (
   organization_id uuid not null,
+  -- All webhooks together, or alerts.
+  reader text not null default 'webhooks' check (reader in ('webhooks', 'alerts')),
   -- Whether it is about recipients of campaigns or what was counted of them, or about all else.
   of_campaigns boolean not null,
   type_pattern text not null,
-  primary key (organization_id, of_campaigns, type_pattern)
+  primary key (organization_id, of_campaigns, type_pattern, reader)
 );
 call wall_off('webhook_interests');
 
@@ -69,10 +71,13 @@ create table webhook_positions (
   last_position bigint not null default 0,
   last_id uuid,
   -- Whether endpoints may not have been told of all of it.
-  is_untold boolean not null default false
+  is_untold boolean not null default false,
+  -- Whether it has something for alerts that was not read by them.
+  has_alerts boolean not null default false
 ) with (fillfactor = 50);
 -- For finding whom to tell.
 create index webhook_positions_untold on webhook_positions (organization_id) where is_untold;
+create index webhook_positions_alerts on webhook_positions (organization_id) where has_alerts;
 call wall_off('webhook_positions');
 
 -- How far an endpoint was told of the log. Nothing is written of an event that it takes at once.

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { parseEnv } from 'node:util';
-import { parseDomain } from './channels/email/email.ts';
+import { parseAddress, parseDomain } from './channels/email/email.ts';
 import { isPushHostPattern } from './channels/push/endpoint.ts';
 import { type ChatAppProviderName, chatAppProviders } from './channels/chatapp/providers/registry.ts';
 import { type EmailProviderName, emailProviders } from './channels/email/providers/registry.ts';
@@ -113,6 +113,12 @@ export const settings = {
     type: 'text',
     default: '0.0.0.0',
     about: 'Address on which bounces are taken.',
+  },
+  POSTILLION_ALERTS_FROM: {
+    type: 'text',
+    default: '',
+    about:
+      'The address from which this installation alerts customers who cannot send by themselves: without a verified domain, suspended, or with a quota that is used up. Its domain must be verified for an organization of this installation, such as your own, which is the sender: its plan and its log. Empty: such alerts wait. See docs/alerts.md.',
   },
   POSTILLION_SMS_PROVIDER: {
     type: 'choice',
@@ -272,6 +278,8 @@ export type Config = {
   chatAppProvider: ChatAppProviderName;
   /** In lower case. */
   webPushHosts: string[];
+  /** From which customers are alerted who cannot send by themselves; null: from none. */
+  alertsFrom: { address: string; domain: string } | null;
   /** Hosts, `*.` for all names below one, addresses and ranges inside to which webhooks may go. In lower case. */
   webhookAllowedHosts: string[];
   /** Of all providers, as they were set, or their defaults: what they mean is their provider's. */
@@ -400,6 +408,10 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
         `POSTILLION_WEBHOOK_ALLOW_HOSTS must hold host names, addresses and CIDR ranges, such as *.internal or 10.0.0.0/8: ${entry}`,
       );
   }
+  const alertsFromText = read('POSTILLION_ALERTS_FROM');
+  const alertsFrom = parseAddress(alertsFromText);
+  if (alertsFromText !== '' && (alertsFrom === null || alertsFrom.isInternational))
+    problems.push('POSTILLION_ALERTS_FROM must be an email address, such as alerts@example.com');
   const hostOf = (name: 'POSTILLION_BOUNCE_HOST' | 'POSTILLION_MAIL_HOST') => {
     const text = read(name);
     const host = parseDomain(text);
@@ -469,6 +481,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     chatAppProvider,
     webPushHosts,
     webhookAllowedHosts,
+    alertsFrom: alertsFrom && { address: alertsFrom.address, domain: alertsFrom.domain },
     providerSettings,
     sandboxAccess: (read('POSTILLION_SANDBOX_ACCESS') || guessedAccess) as SandboxAccessName, // One of the choices, or a problem.
     metricsListener: metricsPort === '' ? null : { host: metricsHost, port: Number(metricsPort) },

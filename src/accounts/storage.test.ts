@@ -41,6 +41,9 @@ test('each table that has rows of organizations is of a kind', async () => {
   expect(Object.keys(kindOfTable).filter((name) => !names.includes(name))).toEqual([]);
   // What nobody would look for under the name of one of the others.
   expect(names.filter((name) => !(name in kindOfTable))).toEqual([
+    'alert_settings',
+    'alert_watches',
+    'alerts',
     'api_keys',
     'chat_app_accounts',
     'chat_app_choices',

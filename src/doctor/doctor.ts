@@ -34,6 +34,7 @@ import { findDurabilityProblems } from '../platform/postgres/durability.ts';
 import { examineServingRoles, findUserKind } from '../platform/postgres/serving-role.ts';
 import { examineTenantWall } from '../platform/postgres/tenant-wall.ts';
 import { ForeignSchemaError, pendingMigrations } from '../platform/postgres/migrate.ts';
+import { examineAlerts } from './alerts.ts';
 import { examineChatAppAccounts } from './chat-app.ts';
 import { examineAddressChecks, examineBounces, examineDirectDelivery } from './delivery.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
@@ -184,6 +185,7 @@ const databaseExaminations: [subject: string, (installation: Installation) => Pr
   ['push keys', examinePushCredentials],
   ['chat-app accounts', examineChatAppAccounts],
   ['postmaster', examinePostmaster],
+  ['alerts', examineAlerts],
   ['queue', examineSetAside],
   ['workers', examineWorkers],
   ['providers', examineAvailability],

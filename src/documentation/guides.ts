@@ -39,6 +39,7 @@ export const guideGroups: readonly { title: string; guides: readonly GuideFile[]
       inDocs('tracking', 'Unsubscribing, opens and clicks', ['email-campaigns']),
       inDocs('import', 'Import and export', ['contacts', 'events']),
       inDocs('webhooks', 'Hearing what happens', ['webhooks']),
+      inDocs('alerts', 'Being told what goes wrong', ['webhooks']),
       inDocs('request-log', 'The request log', ['request-log']),
       inDocs('sandbox', 'The sandbox', []),
       inDocs('sms-simulator', 'SMS simulator', ['sms']),

@@ -16,6 +16,7 @@ export { createDomainDescriber } from './told-events.ts';
 export { examineVerifiedDomains } from './verification.ts';
 export {
   type DomainName,
+  findAlertDomains,
   findReturnPathOwner,
   findTracking,
   findVerifiedOwner,

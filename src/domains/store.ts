@@ -508,6 +508,23 @@ export async function findVerifiedOwner(connection: Connection, name: string): P
   return row?.organization_id ?? null;
 }
 
+/** The verified domains that an organization is alerted from, the best first: those that lack no record, the oldest first. */
+export async function findAlertDomains(
+  connection: Connection,
+  organizationId: string,
+): Promise<{ name: string; isDegraded: boolean }[]> {
+  return connection.rows(
+    unpreparedStatement<{ name: string; isDegraded: boolean }>(
+      `select name, degraded_since is not null as "isDegraded"
+       from domains
+       where organization_id = $1 and status = 'verified'
+       order by degraded_since is not null, id
+       limit 1`,
+    ),
+    [organizationId],
+  );
+}
+
 /** The organization whose verified domain has its return path at this host; read off domains_verified_name. */
 export async function findReturnPathOwner(connection: Connection, host: string): Promise<string | null> {
   const [row] = await connection.rows(

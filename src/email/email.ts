@@ -14,5 +14,6 @@ export {
   type PostmasterMail,
 } from './postmaster.ts';
 export { createEmailIntake } from './reports.ts';
+export { prepareEmail } from './send.ts';
 export { emailRules } from './rules.ts';
 export { emailFormats } from './schema.ts';

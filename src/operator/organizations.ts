@@ -85,6 +85,10 @@ export function addOrganizationCommands(group: Command): void {
     .addOption(
       new Option('--request-log <switch>', 'whether its requests are logged for it').choices(['on', 'off']),
     )
+    .option(
+      '--alerts <addresses>',
+      'whom to tell by email of what goes wrong, with commas between them, or none',
+    )
     .action(
       onInstallation((installation, named: string | undefined, options: PlanOptions & { org?: string }) =>
         onNamedOrganization(installation, [named, options.org], (id) =>
@@ -181,6 +185,7 @@ type PlanOptions = Pick<PlanChange, 'requestsPerWindow' | 'eventsPerWindow' | 's
   limit?: NonNullable<PlanChange['limits']>;
   reputationGuard?: 'on' | 'off';
   requestLog?: 'on' | 'off';
+  alerts?: string;
 };
 
 async function runOrganizationUpdate(
@@ -208,12 +213,16 @@ async function runOrganizationUpdate(
     ...(reputationGuard !== undefined && { hasReputationGuard: reputationGuard === 'on' }),
     ...(requestLog !== undefined && { hasRequestLog: requestLog === 'on' }),
   };
-  if (Object.keys(change).length === 0) return refuse('Nothing to change. Add --help to see the options.');
+  if (Object.keys(change).length === 0 && options.alerts === undefined)
+    return refuse('Nothing to change. Add --help to see the options.');
   const both = suspend?.filter((channel) => resume?.includes(channel)) ?? [];
   if (both.length > 0) return refuse(`Either suspend or resume ${both.join(', ')}, not both.`);
   // What a plan changes beyond its own row takes half of the program, which the other commands here need not load.
-  const { changePlan, findIneffective } = await import('./plan.ts');
-  await changePlan(installation, id, change);
+  const { changePlan, findIneffective, readAlertAddresses, saveAlertAddresses } = await import('./plan.ts');
+  const alerts = options.alerts === undefined ? undefined : readAlertAddresses(options.alerts);
+  if (typeof alerts === 'string') return refuse(alerts);
+  if (Object.keys(change).length > 0) await changePlan(installation, id, change);
+  if (alerts !== undefined) await saveAlertAddresses(installation, id, alerts);
   const warnings = await findIneffective(installation, id, change);
   return done(
     {
@@ -230,6 +239,7 @@ async function runOrganizationUpdate(
       ...(resume !== undefined && { resumed: resume }),
       ...(reputationGuard !== undefined && { reputation_guard: reputationGuard }),
       ...(requestLog !== undefined && { request_log: requestLog }),
+      ...(alerts !== undefined && { alerts }),
       ...(warnings.length > 0 && { warnings }),
     },
     [`Changed the organization ${id}.`, ...warnings].join('\n'),

@@ -1,10 +1,25 @@
 import { findKeptDays, type PlanChange, updateOrganization } from '../accounts/accounts.ts';
+import { addressesMax } from '../alerts/alerts.ts';
+import { parseAddress } from '../channels/email/email.ts';
 import type { Installation } from '../installation/installation.ts';
 import { forgiveReputation, limitKept, logSuspensions } from '../messages/messages.ts';
 import { now } from '../platform/clock.ts';
 import { wakeOnce } from '../platform/queue/wake.ts';
 import { wordFor } from '../platform/wording.ts';
 import { computeEventReaders } from '../segments/segments.ts';
+
+export { saveAlertAddresses } from '../alerts/alerts.ts';
+
+/** Addresses with commas between them, or `none`; else a sentence on what is wrong. */
+export function readAlertAddresses(text: string): string[] | string {
+  if (text.trim() === 'none') return [];
+  const addresses = [...new Set(text.split(',').map((address) => address.trim()))];
+  const wrong = addresses.find((address) => parseAddress(address) === null);
+  if (wrong !== undefined)
+    return `--alerts must be email addresses with commas between them, or none: "${wrong}" is no address.`;
+  if (addresses.length > addressesMax) return `--alerts can name ${addressesMax} addresses at most.`;
+  return addresses;
+}
 
 /** Changes the plan of an organization, and has everything done at once that follows from it. */
 export async function changePlan(

@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { projectDirectory } from '../config.ts';
+import { alertRoutes } from '../alerts/routes.ts';
 import { audienceRoutes } from '../audience/routes.ts';
 import { chatAppRoutes } from '../chatapp/chatapp.ts';
 import { chatAppProviders } from '../channels/chatapp/providers/registry.ts';
@@ -191,6 +192,7 @@ export function listRoutes(
       onUntold: createWaker(installation, 'webhook_events'),
       numbered,
     }),
+    ...alertRoutes({ database, clock }),
     ...requestLogRoutes({ database, clock, flush: flushRequestLog }),
   ];
 }

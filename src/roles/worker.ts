@@ -1,3 +1,4 @@
+import { startAlerts } from '../alerts/jobs.ts';
 import { createSigningThreads } from '../channels/email/email.ts';
 import type { SendingChannel } from '../channels/channel.ts';
 import { chatAppProviders } from '../channels/chatapp/providers/registry.ts';
@@ -74,6 +75,10 @@ export async function startWorker(installation: Installation, share = wholeShare
     share,
   });
   const wakeDelivery = createWaker(installation, 'deliveries');
+  const describers = createEventDescribers({
+    ...installation,
+    readHorizon: createHorizon({ clock: installation.clock, installed: () => config.keptDays }),
+  });
   const webhookResolver = createResolver({ servers: config.dnsServers, clock: installation.clock });
   campaigns = startCampaigns({
     ...installation,
@@ -114,13 +119,15 @@ export async function startWorker(installation: Installation, share = wholeShare
     startSegmentUpkeep(installation),
     startClearing(installation),
     startErasing(installation),
-    startNumbering({ ...installation, onNumbered: createWaker(installation, 'webhook_events') }),
+    startNumbering({
+      ...installation,
+      onNumbered: createWaker(installation, 'webhook_events'),
+      onAlerts: createWaker(installation, 'alerts'),
+    }),
+    startAlerts({ ...installation, describers, alertsFrom: config.alertsFrom, onQueued: wakeDelivery }),
     startWebhookDelivery({
       ...installation,
-      describers: createEventDescribers({
-        ...installation,
-        readHorizon: createHorizon({ clock: installation.clock, installed: () => config.keptDays }),
-      }),
+      describers,
       sender: await createSenderOf({ ...installation, resolver: webhookResolver }),
     }),
     startTellingOfQuotas(installation),

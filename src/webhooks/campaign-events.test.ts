@@ -38,6 +38,7 @@ test('each choice reads its own of campaigns, and all else', async () => {
       clock: systemClock,
       log: silentLog,
       onNumbered: () => void numbering.stop().then(resolve),
+      onAlerts: () => undefined,
     });
   });
   const read = async (campaignEvents: 'none' | 'summary' | 'all' | null, patterns: string[]) => {

@@ -85,13 +85,32 @@ export async function takeUnnumbered(
 /** With which event a day begins: none of the day has a lower id. */
 export type LogDay = { firstPosition: number; firstId: string };
 
-/** Adds rows to the end of the log, which must be locked. `day`: where a new one begins with them. */
+/**
+ * Adds rows to the end of the log, which must be locked. `day`: where a new one begins with them. `hasAlerts`: whether there
+ * is something that alerts want and have not read.
+ */
 export async function appendEvents(
   connection: Connection,
   organizationId: string,
   { rows, day, end }: { rows: readonly EventRow[]; day: LogDay | null; end: LogEnd },
-): Promise<void> {
-  await Promise.all([
+): Promise<{ hasAlerts: boolean }> {
+  const [[row]] = await Promise.all([
+    connection.rows(
+      unpreparedStatement<{ has_alerts: boolean }>(
+        `update webhook_positions
+         set last_position = $2, last_id = $3,
+           is_untold = is_untold or exists (select from webhook_cursors where organization_id = $1),
+           has_alerts = has_alerts or exists (
+             select
+             from webhook_interests i
+             where i.organization_id = $1 and i.reader = 'alerts' and not i.of_campaigns
+               and i.type_pattern = any ($4::text[])
+           )
+         where organization_id = $1
+         returning has_alerts`,
+      ),
+      [organizationId, end.position, end.id, [...new Set(rows.map(({ type }) => type))]],
+    ),
     connection.rows(
       statement(
         'webhook_events_append',
@@ -126,16 +145,8 @@ export async function appendEvents(
             [organizationId, day.firstPosition, day.firstId],
           ),
         ]),
-    connection.rows(
-      unpreparedStatement(
-        `update webhook_positions
-         set last_position = $2, last_id = $3,
-           is_untold = is_untold or exists (select from webhook_cursors where organization_id = $1)
-         where organization_id = $1`,
-      ),
-      [organizationId, end.position, end.id],
-    ),
   ]);
+  return { hasAlerts: row?.has_alerts === true };
 }
 
 /** A part of the log: from a position on, what is of these types. */

@@ -90,6 +90,7 @@ async function fillLog(): Promise<Expected[]> {
       log: silentLog,
       // Fewer than the longest of the rows has, and than some of them have together.
       eventsMax: 800,
+      onAlerts: () => undefined,
       onNumbered: () => {
         stopWhenDone().catch(reject);
       },

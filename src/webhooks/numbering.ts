@@ -15,6 +15,8 @@ import * as store from './log-store.ts';
 export type NumberingTools = ChoreTools & {
   /** Told after every commit. */
   onNumbered: (organizationId: string) => void;
+  /** The same, where there is something for alerts. */
+  onAlerts: () => void;
   /** Smaller in tests. */
   rowsMax?: number;
   eventsMax?: number;
@@ -39,25 +41,25 @@ export function startNumbering(tools: NumberingTools): RunningChore {
     atOnceMax,
     find: (after, limit) => store.findUnnumbered(database, { at: now(clock), after, limit }),
     work: async (organizationId) => {
-      const isNumbered = await numberEvents(tools, organizationId);
-      if (!isNumbered) return null;
+      const numbered = await numberEvents(tools, organizationId);
+      if (numbered === null) return null;
       tools.onNumbered(organizationId);
+      if (numbered.hasAlerts) tools.onAlerts();
       return 'more';
     },
   });
 }
 
-/** Numbers some of what waits, and returns whether there was anything. */
+/** Numbers some of what waits; null if there is nothing. */
 async function numberEvents(
   { database, clock, rowsMax = defaultRowsMax, eventsMax = defaultEventsMax }: NumberingTools,
   organizationId: string,
-): Promise<boolean> {
+): Promise<{ hasAlerts: boolean } | null> {
   return database.asOrganizations([organizationId], async (transaction) => {
     const end = await store.lockEnd(transaction, organizationId);
     const taken = await store.takeUnnumbered(transaction, organizationId, { rowsMax, eventsMax });
-    if (taken.length === 0) return false;
-    await store.appendEvents(transaction, organizationId, append(clock, end, taken));
-    return true;
+    if (taken.length === 0) return null;
+    return store.appendEvents(transaction, organizationId, append(clock, end, taken));
   });
 }
 

@@ -254,7 +254,7 @@ export async function refreshInterests(connection: Connection, organizationId: s
          where w.organization_id = $1 and w.campaign_events = 'summary'
        ), gone as (
          delete from webhook_interests i
-         where i.organization_id = $1
+         where i.organization_id = $1 and i.reader = 'webhooks'
            and not exists (
              select
              from wanted

@@ -177,6 +177,7 @@ async function recordEverything(): Promise<void> {
   await recordWebhooks();
   await recordSuppressions();
   await recordRequestLog();
+  await recordAlerts();
 }
 
 async function recordSuppressions(): Promise<void> {
@@ -256,6 +257,19 @@ async function recordRequestLog(): Promise<void> {
   await record('listRequests', 'A status that there is not', '/logs?status=teapot');
   await record('getRequest', 'One that was refused', `/logs/${id}`, { settle });
   await record('getRequest', 'One that does not exist', `/logs/${nothing}`);
+}
+
+async function recordAlerts(): Promise<void> {
+  await record('updateAlerts', 'Two who are told', '/organization/alerts', {
+    body: { addresses: ['ops@shop.example', 'marketing@shop.example'] },
+  });
+  await record('updateAlerts', 'What is no address', '/organization/alerts', {
+    body: { addresses: ['ops'] },
+  });
+  await record('getAlerts', 'Who is told', '/organization/alerts');
+  await record('getAlerts', 'A filter that there is not', '/organization/alerts?kind=campaign.paused');
+  // Nothing that happens later is told in other examples.
+  await record('updateAlerts', 'Nobody', '/organization/alerts', { body: { addresses: [] } });
 }
 
 async function recordProperties(): Promise<void> {

@@ -430,7 +430,7 @@ describe('what was sent to all of them', () => {
       };
       if (room === 'contacts') ids.id = world.contactId;
       if (room === 'events') ids.id = world.eventId;
-      const isList = !/(?:id|categories|content)$/.test(path);
+      const isList = !/(?:id|categories|content|alerts)$/.test(path);
       const { status, text } = await server.request(
         'GET',
         `/v1${withIds(path, ids)}${isList ? '?limit=100' : ''}`,

@@ -126,6 +126,10 @@ async function takeAllDomains(take: typeof takeDueDomains, signal: AbortSignal):
 }
 
 const chores: Record<ChoreName, Cases> = {
+  'sending alerts': {
+    otherwise:
+      'A turn reads a page of the log and sends one email; an organization has ten emails an hour: test/journeys/alerts.test.ts.',
+  },
   'telling of quotas': {
     otherwise: 'A turn takes all that an organization has: two thresholds of each channel in a month.',
   },
@@ -148,7 +152,14 @@ const chores: Record<ChoreName, Cases> = {
         );
       return organizationId;
     },
-    start: () => startNumbering({ ...server.installation, rowsMax: batch, atOnceMax: 2, onNumbered: ignore }),
+    start: () =>
+      startNumbering({
+        ...server.installation,
+        rowsMax: batch,
+        atOnceMax: 2,
+        onNumbered: ignore,
+        onAlerts: ignore,
+      }),
   },
   'applying what providers reported': {
     table: 'provider_events',

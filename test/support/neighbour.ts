@@ -18,6 +18,9 @@ export const neighbourId = 'ffffffff-ffff-7fff-bfff-ffffffffffff';
  * are those of the row, its ids replaced. Or why there is no twin.
  */
 const twins: Readonly<Record<string, Readonly<Record<string, string>> | { noTwin: string }>> = {
+  alert_settings: { addresses: `array['alerts@neighbour.example']` },
+  alert_watches: { due_at: `'2100-01-01'` },
+  alerts: { waiting: '0', waiting_since: 'null', due_at: 'null', problem: 'null', last_told_at: 'now()' },
   api_keys: {
     key_sha256: 'sha256(i.key_sha256)',
     revoked_at: 'i.created_at',

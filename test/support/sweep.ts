@@ -113,12 +113,14 @@ const violations = {
       end`,
   },
   interests: {
-    what: 'an interest that no webhook has',
+    what: 'an interest that no webhook has, nor alerts',
     found: `
       select i::text from webhook_interests i
-      where ${isSwept('i')} and not exists (
+      where ${isSwept('i')} and (i.reader = 'webhooks' or not exists (
+        select from alert_settings a where a.organization_id = i.organization_id
+      )) and not exists (
         select from webhooks w
-        where w.organization_id = i.organization_id and (
+        where i.reader = 'webhooks' and w.organization_id = i.organization_id and (
           (i.type_pattern = any (w.events) and (not i.of_campaigns or w.campaign_events = 'all'))
             or (i.of_campaigns and i.type_pattern = 'campaign.progress' and w.campaign_events = 'summary')
         )

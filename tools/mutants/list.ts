@@ -28,6 +28,7 @@ import { acceptance } from './list/acceptance.ts';
 import { engagement } from './list/engagement.ts';
 import { sandbox } from './list/sandbox.ts';
 import { roles } from './list/roles.ts';
+import { alertMutants } from './list/alerts.ts';
 import { roundTrips } from './list/round-trips.ts';
 import { events } from './list/events.ts';
 import { http } from './list/http.ts';
@@ -51,6 +52,7 @@ export const allMutants: readonly Mutant[] = [
   ...audience,
   ...batches,
   ...accounts,
+  ...alertMutants,
   ...channels,
   ...copies,
   ...chatTemplates,

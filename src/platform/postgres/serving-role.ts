@@ -114,12 +114,19 @@ export const servingPrivileges: Readonly<Record<string, Privileges>> = {
   webhooks: { request: 'select, insert, update, delete' },
   webhook_interests: { request: 'select, insert, delete' },
   webhook_outbox: { request: 'insert' },
-  webhook_positions: { request: 'select, insert(organization_id, is_untold), update(is_untold)' },
+  webhook_positions: {
+    request: `select, insert(organization_id, is_untold, has_alerts), update(is_untold, has_alerts)`,
+  },
   webhook_cursors: { request: 'select, insert, update, delete' },
   webhook_deliveries: { request: 'select, insert, update, delete' },
   webhook_attempts: { request: 'select' },
   webhook_events: { request: 'select' },
   webhook_event_days: { request: 'select' },
+
+  // Alerts. They are sent by workers.
+  alert_settings: { request: 'select, insert, update, delete' },
+  alerts: { request: 'select, delete' },
+  alert_watches: { request: 'select, delete' },
 
   // What was asked, which nobody changes.
   request_log: { request: 'select, insert' },

@@ -23,6 +23,7 @@ export const choreNames = [
   'following changes',
   'numbering events',
   'secret keys',
+  'sending alerts',
   'telling of quotas',
   'telling webhooks',
 ] as const;

@@ -4,6 +4,7 @@ import { type Connection, type Database, statement, unpreparedStatement } from '
 
 /** The kinds of work that processes wait for. */
 export const wakeTopics = [
+  'alerts',
   'campaigns',
   'chat_templates',
   'clearing',
