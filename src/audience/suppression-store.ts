@@ -279,23 +279,22 @@ export async function deleteSuppressions(
   return rows.map(toSuppression);
 }
 
-/** What its owner has said until then, of one scope or, if that is null, of any; and nothing else. */
+/** What its owner has said until then, or ever if that is null; and nothing else. */
 export async function deleteOptOuts(
   connection: Connection,
   key: SuppressionKey,
-  { scope, saidUntil }: { scope: SuppressionScope | null; saidUntil: Date | null },
+  saidUntil: Date | null,
 ): Promise<StoredSuppression[]> {
   const rows = await connection.rows(
     unpreparedStatement<SuppressionColumns>(
       deletionOf(
         `from suppressions s
          where s.organization_id = $1 and s.channel = $2 and s.address_hash = $3 and s.reason = 'unsubscribe'
-           and ($4::text is null or s.scope = $4)
-           and ($5::timestamptz is null or s.opted_out_at <= $5)
+           and ($4::timestamptz is null or s.opted_out_at <= $4)
          order by s.scope`,
       ),
     ),
-    [key.organizationId, key.channel, key.addressHash, scope, saidUntil],
+    [key.organizationId, key.channel, key.addressHash, saidUntil],
   );
   return rows.map(toSuppression);
 }

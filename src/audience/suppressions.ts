@@ -168,17 +168,17 @@ export async function findOptOuts(
 }
 
 /**
- * The owner has subscribed again, to what is in the scope, or to everything; other suppressions of the address stay.
- * Returns whether the owner had opted out until then.
+ * The owner has subscribed again, to everything; other suppressions of the address stay, and so does an opt-out that was
+ * said after `saidUntil`. Returns whether the owner had opted out until then.
  */
 export async function takeBackOptOut(
   connection: Connection,
   tools: SuppressionTools,
   channel: Channel,
   address: SuppressedAddress,
-  { scope = null, saidUntil = null }: { scope?: SuppressionScope | null; saidUntil?: Date | null } = {},
+  { saidUntil = null }: { saidUntil?: Date | null } = {},
 ): Promise<boolean> {
-  const deleted = await store.deleteOptOuts(connection, keyOf(tools, channel, address), { scope, saidUntil });
+  const deleted = await store.deleteOptOuts(connection, keyOf(tools, channel, address), saidUntil);
   await logDeleted(connection, tools, deleted);
   return deleted.length > 0;
 }

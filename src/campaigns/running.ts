@@ -444,12 +444,8 @@ export async function loadVariables(
   const names = new Set(running.variableNames);
   const fields = contactFieldNames.filter((field) => names.has(field));
   if (names.size === fields.length) return { fields, properties: [] };
-  const fieldNames: ReadonlySet<string> = new Set(contactFieldNames);
   const properties = await loadProperties(transaction, running.organizationId);
-  return {
-    fields,
-    properties: [...properties.values()].filter(({ key }) => names.has(key) && !fieldNames.has(key)),
-  };
+  return { fields, properties: [...properties.values()].filter(({ key }) => names.has(key)) };
 }
 
 /** `usedUp`: why no more can be admitted for now. */
