@@ -412,8 +412,9 @@ describe('between the freezing and the row of its own, a contact', () => {
     expect(counts).toEqual([{ dropped: 1 }]);
   });
 
-  test('that takes over an address which was written to already is dropped as a duplicate', async () => {
+  test('that takes over an address which was written to already is dropped as a duplicate, hours later too', async () => {
     const { campaign, changed, other } = await freezeTwo();
+    await run(`update campaigns set frozen_at = now() - interval '3 hours' where id = $1`, [campaign.id]);
     // The row of the other one is there already, under an address that then moves.
     await run(
       `insert into recipients (organization_id, message_id, ordinal, field, address, address_key, status_at, contact_id)
@@ -421,7 +422,8 @@ describe('between the freezing and the row of its own, a contact', () => {
       [organizationId, campaign.messageId, newId()],
     );
     await run(
-      `update contacts set email = 'moving@example.com', email_key = 'moving@example.com', updated_at = now()
+      `update contacts
+       set email = 'moving@example.com', email_key = 'moving@example.com', updated_at = now() - interval '2 hours'
        where id = $1`,
       [changed],
     );

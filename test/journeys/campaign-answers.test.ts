@@ -70,7 +70,13 @@ async function inStatus(id: string, status: string): Promise<void> {
   );
 }
 
-type Recipient = { contact_id: string; email: string | null; status: string; drop_reason: string | null };
+type Recipient = {
+  contact_id: string;
+  email: string | null;
+  status: string;
+  status_at: string;
+  drop_reason: string | null;
+};
 
 async function list(id: string, query = ''): Promise<Recipient[]> {
   const { status, body } = await server.request<{ data: Recipient[] }>(
@@ -219,10 +225,11 @@ describe('the recipients of a campaign', () => {
 
   test('whom a cancelled campaign did not reach are cancelled, and neither pending nor delayed', async () => {
     const id = await makeSent(['delivered', 'pending', 'delayed', 'sent']);
-    await rows("update campaigns set status = 'cancelled', cancelled_at = now() where id = $1", [id]);
+    const at = '2026-01-02T03:04:05.678Z';
+    await rows("update campaigns set status = 'cancelled', cancelled_at = $2 where id = $1", [id, at]);
     const statuses = (await list(id)).map(({ status }) => status);
     expect(statuses).toEqual(['sent', 'cancelled', 'cancelled', 'delivered']);
-    expect(await list(id, 'status=cancelled')).toHaveLength(2);
+    expect((await list(id, 'status=cancelled')).map(({ status_at }) => status_at)).toEqual([at, at]);
     expect(await list(id, 'status=pending')).toEqual([]);
     expect(await list(id, 'status=delayed')).toEqual([]);
   });

@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   hasOptedInSince,
+  hearOptOut,
   optIn,
   optOut,
   optOutContact,
@@ -290,6 +291,22 @@ test('START that was said before the last STOP leaves the contact as it is store
   );
   expect(outcome).toEqual({ contact: 'not_found', hadOptedOut: false });
   expect(await stored(id)).toEqual(['sms']);
+});
+
+test('an opt-out that a provider knew of when it was given a text is older than a START that followed', async () => {
+  const person = newPerson();
+  const { id } = await call<Contact>('POST', '/contacts', person);
+  const [sentAt, saidUntil] = [new Date(Date.now() - 60_000), new Date(Date.now() - 30_000)];
+  const address = addressOf('sms', person);
+  const heard = { scope: 'all' as const, sentAt, messageId: server.installation.newId() };
+  expect(
+    await within((transaction) => hearOptOut(transaction, server.installation, 'sms', address, heard)),
+  ).toBe('changed');
+  const outcome = await within((transaction) =>
+    optIn(transaction, server.installation, 'sms', address, { saidUntil }),
+  );
+  expect(outcome).toEqual({ contact: 'changed', hadOptedOut: true });
+  expect((await read(id)).consent.sms).toBe('subscribed');
 });
 
 test.each(['email', 'sms', 'chatapp'] as const)(

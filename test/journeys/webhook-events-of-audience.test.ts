@@ -313,6 +313,18 @@ const optsOutErased: Act = (person) =>
       { scope: 'marketing', source: { type: 'message', id: null } },
     ),
   );
+/** Somebody else's address, which is none that has theirs in it. */
+const elseOf = ({ email }: Person) => email.replace('@', '@else.');
+const elseOptsOut: Act = (person) =>
+  within((transaction) =>
+    optOut(
+      transaction,
+      server.installation,
+      'email',
+      { organizationId: own.organizationId, address: elseOf(person) },
+      { scope: 'marketing', source: { type: 'message', id: null } },
+    ),
+  );
 const optsIn: Act = (person) =>
   within((transaction) => optIn(transaction, server.installation, 'email', emailOf(person)));
 
@@ -393,6 +405,18 @@ const stories: Record<string, readonly (readonly [Act, readonly string[]])[]> = 
     [sees(({ email }) => ({ email: `else-${email}` })), [created]],
     [sees(({ email }) => ({ email: `else-${email}`, external_id: `else-${email}` })), [updated]],
     [sees(({ email }) => ({ email: `else-${email}`, external_id: `else-${email}` })), []],
+  ],
+  'events say more of people who have opted out': [
+    [sees((person) => ({ email: elseOf(person) })), [created]],
+    [elseOptsOut, unsubscribed],
+    [sees((person) => ({ email: elseOf(person), external_id: elseOf(person) })), [updated]],
+    [change({ consent: { sms: 'unsubscribed' } }), unsubscribed],
+    [({ id }) => ask(200, 'DELETE', `/contacts/${id}`), [deleted]],
+    // The number has opted out, and is theirs from now on.
+    [
+      sees((person) => ({ external_id: elseOf(person), phone_number: person.phone_number })),
+      [updated, consent],
+    ],
   ],
   'a person texts': [
     [texts('STOP'), unsubscribed],

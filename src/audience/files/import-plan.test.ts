@@ -58,3 +58,26 @@ test('contacts are locked, changed and put into sets in the order of their ids, 
     setIds.toSorted().flatMap((setId) => ids.toSorted().map((contactId) => [setId, contactId])),
   );
 });
+
+test('a plan ends before the row that needs what a contact which is there gives up, and not where that is new', () => {
+  const given = (external_id: string, email: string) => ({ external_id, email });
+  const rows = [
+    given('first', 'one@example.com'),
+    given('first', 'two@example.com'),
+    given('second', 'one@example.com'),
+    given('third', 'three@example.com'),
+  ].map((input, index) => rowOf(input, index + 2));
+  const plan = (present: readonly PresentRow[], isDryRun = false) => {
+    const common = {
+      setIdsOf: () => [],
+      properties: nobodysProperties,
+      newId: createShuffledIds(createManualClock()),
+    };
+    return planBatch({ ...common, rows, present, isDryRun }).outcomes.map(({ kind }) => kind);
+  };
+  expect(plan([])).toEqual(['created', 'updated', 'created', 'created']);
+  const there = presentOf('of the first', given('first', 'one@example.com'));
+  expect(plan([there])).toEqual(['unchanged', 'updated']);
+  // Which writes nothing, so that nothing is in the way.
+  expect(plan([there], true)).toEqual(['unchanged', 'updated', 'created', 'created']);
+});

@@ -366,4 +366,12 @@ export const audience: readonly Mutant[] = [
     named: 'that fill somebody who has opted out',
     harm: 'an event that brings the address of a contact undoes that it has unsubscribed',
   },
+  {
+    file: 'src/audience/consents.ts',
+    from: '    ...(sentAt !== null && { at: sentAt }),\n',
+    to: '',
+    tests: ['test/journeys/opt-outs.test.ts'],
+    named: 'is older than a START that followed',
+    harm: 'whoever texts START stays unsubscribed, since a provider told late of what was before',
+  },
 ];

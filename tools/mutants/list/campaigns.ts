@@ -654,4 +654,20 @@ export const campaigns: readonly Mutant[] = [
     named: 'each choice reads its own of campaigns',
     harm: 'who asked for the recipients of campaigns is told of none',
   },
+  {
+    file: 'src/campaigns/running.ts',
+    from: 'chosenAt: frozenAt,',
+    to: 'chosenAt: at,',
+    tests: ['src/campaigns/running.test.ts'],
+    named: 'that takes over an address which was written to already',
+    harm: 'an address that moves to another contact while a large campaign is sent gets it twice',
+  },
+  {
+    file: 'src/campaigns/recipients.ts',
+    from: 'isCancelled ? campaign.cancelled_at : ',
+    to: '',
+    tests: ['test/journeys/campaign-answers.test.ts'],
+    named: 'whom a cancelled campaign did not reach',
+    harm: 'recipients are shown as cancelled at a time before anybody cancelled the campaign',
+  },
 ];

@@ -242,4 +242,12 @@ export const imports: readonly Mutant[] = [
     named: 'texts that PostgreSQL writes arrays with',
     harm: 'names lose their backslashes, and one that ends with one keeps a whole file from being imported',
   },
+  {
+    file: 'src/audience/files/import-plan.ts',
+    from: 'if (entry.version !== null) vacated[field].add(before);',
+    to: '',
+    tests: ['src/audience/files/import-plan.test.ts'],
+    named: 'a plan ends before the row that needs what',
+    harm: 'a file in which one contact gets the address that another one gives up breaks off',
+  },
 ];

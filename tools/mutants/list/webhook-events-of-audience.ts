@@ -68,4 +68,12 @@ export const webhookEventsOfAudience: readonly Mutant[] = [
     named: 'what is told of all alike',
     harm: 'of many who leave a segment together only the first five hundred are told',
   },
+  {
+    file: 'src/audience/identified-contacts.ts',
+    from: 'listConsentChange(id, present.get(id)?.unsubscribed_channels ?? [], ',
+    to: 'listConsentChange(id, [], ',
+    tests: ['test/journeys/webhook-events-of-audience.test.ts'],
+    named: 'events say more of people who have opted out',
+    harm: 'programs hear of an opt-out once more with each event that says more of its contact',
+  },
 ];
