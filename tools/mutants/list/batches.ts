@@ -122,6 +122,6 @@ export const batches: readonly Mutant[] = [
     to: '',
     tests: ['test/journeys/labels.test.ts'],
     named: 'is sent without it',
-    harm: 'what a program keeps with a push for itself is stored with what the push says',
+    harm: 'the tags of a push are stored with what it says',
   },
 ];

@@ -132,7 +132,7 @@ export const international: readonly Mutant[] = [
   },
   {
     file: 'src/audience/identified-contacts.ts',
-    from: '(parseAddress(email)?.address ?? null)',
+    from: '(readAddress(email)?.address ?? null)',
     to: 'email',
     tests: ['test/journeys/international-addresses.test.ts'],
     named: 'named by an event',
