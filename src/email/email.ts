@@ -16,4 +16,11 @@ export {
 export { createEmailIntake } from './reports.ts';
 export { prepareEmail } from './send.ts';
 export { emailRules } from './rules.ts';
-export { emailFormats } from './schema.ts';
+export { emailFormats, showEmailBody } from './schema.ts';
+export {
+  createEmailSending,
+  type EmailItem,
+  type EmailSending,
+  prepareEmails,
+  readEmails,
+} from './sending.ts';

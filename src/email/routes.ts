@@ -4,15 +4,12 @@ import { groupBy } from '../platform/grouping.ts';
 import type { BodyPreparation, TaskRunner } from '../platform/http/body-threads.ts';
 import { badRequest, notFound, payloadTooLarge, PublicError } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
-import { idempotencyErrors, type ScopedKey } from '../platform/http/idempotency.ts';
+import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { defineRoute, type Route } from '../platform/http/route.ts';
-import { createTemplateCache, type TemplateCache } from '../templates/templates.ts';
 import {
   batchBytesMax,
-  type BatchReader,
   batchRoute,
   categoryFilter,
-  createBatchReader,
   describeBatchItem,
   listRecipients,
   type LoadRecords,
@@ -29,80 +26,23 @@ import {
 import { renderEmailSampleTask, submitEmailTestTask } from './campaign-sample.ts';
 import { contentTasks, emailContentRoutes } from './content-routes.ts';
 import { showEmail } from './record.ts';
-import { emailRules } from './rules.ts';
-import {
-  emailFormats,
-  type EmailRecord,
-  emailRecord,
-  type EmailSendBody,
-  emailSendBody,
-  emailStatus,
-} from './schema.ts';
-import {
-  attachmentRejected,
-  fromThread,
-  prepareContent,
-  prepareEmailTask,
-  prepareFromTemplate,
-  type PreparedEmail,
-  prepareLargeEmail,
-  prepareRecalled,
-} from './send.ts';
+import { type EmailRecord, emailRecord, type EmailSendBody, emailSendBody, emailStatus } from './schema.ts';
+import { attachmentRejected, prepareEmailTask, type PreparedEmail, prepareLargeEmail } from './send.ts';
+import { createEmailSending, type EmailItem, prepareEmails, readEmails } from './sending.ts';
 
 export { createEngagementRecorder, type EngagementRecorder } from './tracking/engagement.ts';
 export { engagementPages } from './tracking/engagement-pages.ts';
-
-/** An email as it is to be prepared, or as the thread for large bodies has. */
-type EmailItem = { kind: 'body'; body: EmailSendBody } | { kind: 'prepared'; prepared: PreparedEmail };
-
-const readBodies = createBatchReader<EmailSendBody>(emailFormats, emailRules, emailSendBody);
-
-const readEmailBatch: BatchReader<EmailItem> = (items, facts) =>
-  readBodies(items, facts).map((item) =>
-    item.kind === 'read' ? { ...item, body: { kind: 'body', body: item.body } } : item,
-  );
-
-/** In the thread, all but those of templates, which must be looked up first. */
-const prepareEmailBatch: BatchReader<EmailItem> = (items, facts) =>
-  readBodies(items, facts).map((item) => {
-    if (item.kind !== 'read') return item;
-    const prepared = prepareLargeEmail(item.body);
-    return {
-      ...item,
-      body: prepared === null ? { kind: 'body', body: item.body } : { kind: 'prepared', prepared },
-    };
-  });
 
 /** What the thread that reads large bodies makes of them, by the key of the route. */
 export const emailPreparations: Readonly<Record<string, BodyPreparation>> = {
   // The route's schema has checked it.
   'POST /email/send': (body) => prepareLargeEmail(body as EmailSendBody),
-  'POST /email/send/batch': prepareLargeBatch('emails', prepareEmailBatch),
+  'POST /email/send/batch': prepareLargeBatch('emails', prepareEmails),
 };
 
 /** By title, what stands in the place of the schemas of those titles in the description of the API. */
 export function describeBatchedEmails() {
   return { BatchedEmail: describeBatchItem(emailSendBody) };
-}
-
-/** Ready to be stored; what is made of a template in memory may have to be made anew. */
-async function prepareItem(
-  { cache, runner }: { cache: TemplateCache; runner: TaskRunner },
-  sent: { organizationId: string; idempotencyKey: ScopedKey | null },
-  item: EmailItem,
-): Promise<PreparedItem> {
-  if (item.kind === 'prepared') return { prepared: fromThread(item.prepared, sent) };
-  const { body } = item;
-  const request = { ...sent, body };
-  if (body.template_id === undefined) return { prepared: await prepareContent(runner, request) };
-  const key = { organizationId: sent.organizationId, id: body.template_id };
-  const prepareAnew = async () => {
-    const read = await cache.read(key);
-    const { email: template = null, prepared = null } = read ?? {};
-    return prepareFromTemplate(runner, { ...request, template, prepared });
-  };
-  const recalled = prepareRecalled(request, cache.recall(key));
-  return recalled === null ? { prepared: await prepareAnew() } : { prepared: recalled, prepareAnew };
 }
 
 export const emailTasks = [prepareEmailTask, renderEmailSampleTask, submitEmailTestTask, ...contentTasks];
@@ -116,12 +56,7 @@ const tooLargeWhenFilled =
 export type EmailRouteTools = MessageRouteTools & { runner: TaskRunner };
 
 export function emailRoutes(tools: EmailRouteTools): Route[] {
-  const { database, acceptor, runner } = tools;
-  const cache = createTemplateCache(database);
-  const prepare = (
-    sent: { organizationId: string; idempotencyKey: ScopedKey | null },
-    item: EmailItem,
-  ): Promise<PreparedItem> => prepareItem({ cache, runner }, sent, item);
+  const { prepare, send } = createEmailSending(tools);
   return [
     defineRoute({
       method: 'POST',
@@ -156,8 +91,7 @@ export function emailRoutes(tools: EmailRouteTools): Route[] {
           fromLargeBody === null
             ? { kind: 'body', body }
             : { kind: 'prepared', prepared: fromLargeBody as PreparedEmail }; // As `prepareLargeEmail` made it.
-        const { prepared, prepareAnew } = await prepare({ organizationId, idempotencyKey }, item);
-        return toRouteResponse(await acceptor.accept(prepared, idempotencyKey, prepareAnew, traceId));
+        return toRouteResponse(await send({ organizationId, idempotencyKey }, item, traceId));
       },
     }),
     batchRoute(tools, {
@@ -169,7 +103,7 @@ export function emailRoutes(tools: EmailRouteTools): Route[] {
       field: 'emails',
       titles: { body: 'SendEmailBatchRequest', item: 'BatchedEmail' },
       errors: [badRequest, attachmentRejected, sendingSuspended, notFound, monthlyQuotaExceeded],
-      read: readEmailBatch,
+      read: readEmails,
       prepare: async (organizationId, items) => {
         const prepared: PreparedItem[] = [];
         let bytes = 0;

@@ -7,6 +7,7 @@ import {
   subjectLengthMax,
   writeFilename,
 } from '../channels/email/email.ts';
+import { redact } from '../platform/http/redaction.ts';
 import { instant, literals } from '../platform/http/shapes.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
 import {
@@ -155,6 +156,11 @@ export const emailResendBody = Type.Object(
 );
 
 export type EmailSendBody = Static<typeof emailSendBody>;
+
+/** What may be shown of a body later, as JSON; null if nothing is left of it. */
+export function showEmailBody(body: object): string | null {
+  return redact(emailSendBody, body);
+}
 
 export const emailStatus = literals(messageStatuses, {
   title: 'EmailStatus',

@@ -17,7 +17,7 @@ export {
   tagsRecord,
   toStoredLabels,
 } from './labels.ts';
-export { batchBytesMax, describeBatchItem } from './batch.ts';
+export { batchBytesMax, describeBatchItem, type ItemKey } from './batch.ts';
 export { defineAcceptance } from './store.ts';
 export { bringForward } from './delivery/bring-forward.ts';
 export { bringEventsForward } from './delivery/bring-forward-store.ts';
