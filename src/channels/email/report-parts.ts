@@ -1,4 +1,5 @@
 import { Parser } from 'htmlparser2';
+import { decodeText, decodeTransfer, mediaTypeOf, readParameter, splitAtBoundary } from './mime-parts.ts';
 
 /**
  * A message as far as a report needs it: its header, the words for people, and its other parts, decoded.
@@ -68,9 +69,9 @@ function collectLeaves(
   leaves: Leaf[],
 ): void {
   const contentType = fields.get('content-type') ?? 'text/plain';
-  const type = typeOf(contentType);
+  const type = mediaTypeOf(contentType);
   const boundary = type.startsWith('multipart/') ? readParameter(contentType, 'boundary') : '';
-  const bodies = boundary === '' || depth === 0 ? [] : splitAtBoundary(body, boundary);
+  const bodies = boundary === '' || depth === 0 ? [] : splitAtBoundary(body, boundary, partsMax);
   for (const part of bodies) {
     if (leaves.length >= partsMax) return;
     const split = splitHead(part);
@@ -116,67 +117,6 @@ function splitHead(text: string): { fields: Map<string, string>; body: string } 
 function keepField(fields: Map<string, string>, name: string | null, value: string): void {
   if (name === null || fields.size >= fieldsMax || fields.has(name)) return;
   fields.set(name, Buffer.from(value.trim(), 'latin1').toString());
-}
-
-/** What stands between the lines that consist of the boundary (RFC 2046 §5.1.1). */
-function splitAtBoundary(body: string, boundary: string): string[] {
-  const delimiter = `--${boundary}`;
-  const parts: string[] = [];
-  let partStart: number | null = null;
-  let at = body.indexOf(delimiter);
-  while (at !== -1 && parts.length < partsMax) {
-    const behind = at + delimiter.length;
-    const isLineStart = at === 0 || body.charAt(at - 1) === '\n';
-    const isDelimiter = isLineStart && /[\s-]|^$/.test(body.charAt(behind));
-    if (isDelimiter) {
-      if (partStart !== null) parts.push(body.slice(partStart, at).replace(/\r?\n$/, ''));
-      const lineEnd = body.indexOf('\n', behind);
-      partStart = lineEnd === -1 ? body.length : lineEnd + 1;
-      if (body.startsWith('--', behind)) return parts;
-    }
-    at = body.indexOf(delimiter, behind);
-  }
-  // Cut off, or never closed.
-  if (partStart !== null && parts.length < partsMax) parts.push(body.slice(partStart));
-  return parts;
-}
-
-function typeOf(contentType: string): string {
-  return /^\s*([\w.+-]{1,100}\/[\w.+-]{1,100})/.exec(contentType)?.[1]?.toLowerCase() ?? 'text/plain';
-}
-
-/** A parameter of `Content-Type`, quoted or not; an empty text where there is none. */
-function readParameter(contentType: string, name: 'boundary' | 'charset'): string {
-  const found = parameterForms[name].exec(contentType);
-  return (found?.[1] ?? found?.[2] ?? '').slice(0, 200).trimEnd();
-}
-
-const parameterForms = {
-  boundary: /;\s{0,100}boundary\s{0,10}=\s{0,10}(?:"([^"]{1,200})"|([^\s";]{1,200}))/i,
-  charset: /;\s{0,100}charset\s{0,10}=\s{0,10}(?:"([^"]{1,60})"|([^\s";]{1,60}))/i,
-};
-
-function decodeTransfer(body: string, encoding: string): string {
-  switch (encoding.trim().toLowerCase()) {
-    case 'base64':
-      return Buffer.from(body, 'base64').toString('latin1');
-    case 'quoted-printable':
-      return body.replace(/=(?:([0-9a-f]{2})|[ \t]{0,4}\r?\n)/gi, (_, hex: string | undefined) =>
-        hex === undefined ? '' : String.fromCharCode(Number.parseInt(hex, 16)),
-      );
-    default:
-      return body;
-  }
-}
-
-/** Octets that are one character each, as text in their charset; UTF-8 where that is none, or is not known. */
-function decodeText(octets: string, charset: string): string {
-  const bytes = Buffer.from(octets, 'latin1');
-  try {
-    return new TextDecoder(charset === '' ? 'utf-8' : charset).decode(bytes);
-  } catch {
-    return new TextDecoder().decode(bytes);
-  }
 }
 
 /** Elements that begin a line; what stands in the others runs on. */

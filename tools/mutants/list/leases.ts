@@ -116,7 +116,7 @@ export const leases: readonly Mutant[] = [
     harm: 'a worker that has just begun is buried alive, and nothing that it claims is ever sent',
   },
   {
-    file: 'src/channels/email/inbound/places.ts',
+    file: 'src/channels/email/smtp-listening/places.ts',
     from: 'place.site === newcomer.site\n',
     to: 'place.network !== newcomer.network\n',
     tests: ['src/channels/email/inbound/listener.test.ts'],
@@ -124,7 +124,7 @@ export const leases: readonly Mutant[] = [
     harm: 'fifty addresses of one network shut everybody else out of the bounce listener',
   },
   {
-    file: 'src/channels/email/inbound/listener.ts',
+    file: 'src/channels/email/smtp-listening/door.ts',
     from: 'createServer({ allowHalfOpen: true }, (socket)',
     to: 'createServer((socket)',
     tests: ['src/channels/email/inbound/listener.test.ts'],
@@ -132,7 +132,7 @@ export const leases: readonly Mutant[] = [
     harm: 'every report of an Exim comes twice, since its first one is never answered',
   },
   {
-    file: 'src/channels/email/inbound/listener.ts',
+    file: 'src/channels/email/smtp-listening/door.ts',
     from: 'else finished(connection._parser, () => socket.end());',
     to: 'else socket.end();',
     tests: ['src/channels/email/inbound/listener.test.ts'],
@@ -140,7 +140,7 @@ export const leases: readonly Mutant[] = [
     harm: 'a report that was taken is sent again, since its answer is lost',
   },
   {
-    file: 'src/channels/email/inbound/listener.ts',
+    file: 'src/channels/email/smtp-listening/door.ts',
     from: 'else finished(connection._parser, () => socket.end());',
     to: '',
     tests: ['src/channels/email/inbound/listener.test.ts'],
@@ -149,8 +149,8 @@ export const leases: readonly Mutant[] = [
   },
   {
     file: 'src/channels/email/inbound/listener.ts',
-    from: 'if (!usage.hasRecipient) noteStep(state, session);',
-    to: 'noteStep(state, session);',
+    from: 'if (!usage.hasRecipient) state.door.noteStep(session);',
+    to: 'state.door.noteStep(session);',
     tests: ['src/channels/email/inbound/listener.test.ts'],
     named: 'a client that takes no step is disconnected, whatever it says',
     harm: 'a client holds a place of the bounce listener by naming one recipient after the other',

@@ -14,7 +14,7 @@ import {
   type InboundMail,
   startInboundListener,
 } from './listener.ts';
-import { createPlaces } from './places.ts';
+import { createPlaces } from '../smtp-listening/places.ts';
 
 const open: (() => Promise<unknown>)[] = [];
 

@@ -1,6 +1,3 @@
-import { createServer, type Server, type Socket } from 'node:net';
-import { finished } from 'node:stream';
-import ipaddr from 'ipaddr.js';
 import {
   SMTPServer,
   type SMTPServerAddress,
@@ -11,7 +8,7 @@ import {
 import type { Clock } from '../../../platform/clock.ts';
 import type { Log } from '../../../platform/log.ts';
 import { parseAddress } from '../address.ts';
-import { createPlaces, type Place } from './places.ts';
+import { createDoor, type Door, type DoorTimeouts, type MessagesUnderWay } from '../smtp-listening/door.ts';
 
 /**
  * Where bounces and complaints come back: an SMTP server for a few known addresses, and nothing else.
@@ -24,8 +21,8 @@ import { createPlaces, type Place } from './places.ts';
  *
  * It does not: relay, authenticate anyone, ask DNS about its clients, or speak TLS. There is no certificate that it
  * could offer, since its name is each installation's own, and senders of bounces use TLS where it is offered without
- * insisting on it. Anyone can connect, so everything here has a limit: connections are let in by `places.ts`,
- * before the SMTP server hears of them, and each has deadlines for its next step and for its whole life.
+ * insisting on it. Anyone can connect, so everything here has a limit: connections are let in by
+ * `smtp-listening/door.ts` before the SMTP server hears of them.
  */
 
 export type InboundMail = {
@@ -50,20 +47,10 @@ export type InboundListenerOptions = {
   timeouts?: InboundTimeouts;
 };
 
-export type InboundTimeouts = {
+/** A step is the first recipient of a message that is accepted, a kilobyte of it, or its end. */
+export type InboundTimeouts = DoorTimeouts & {
   /** Without an octet from the client. Shorter cuts off slow senders; RFC 5321 §4.5.3.2.7 would have five minutes. */
   idleMs: number;
-  /**
-   * Without a step, which is what a message consists of: its first recipient that is accepted, a kilobyte of it, its
-   * end. Commands are none, or else a client could hold a place with RSET for as long as it likes.
-   */
-  stepMs: number;
-  /** Of a client that says nothing while another one has no place. */
-  patienceMs: number;
-  /** Of a connection altogether, or else a client could hold it with an octet a minute. */
-  lifetimeMs: number;
-  /** For what is under way when the listener is stopped. */
-  stopMs: number;
 };
 
 export type InboundListener = {
@@ -101,10 +88,6 @@ const connectionsMax = 50;
 /** Large providers open a dozen at once. */
 const connectionsPerNetworkMax = 20;
 
-/** Connections that get a 421 and the time to read it; any beyond these are just closed. */
-const leavingMax = 50;
-const leavingMs = 1_000;
-
 /** More of a message than that is a step. */
 const stepBytes = 1_024;
 
@@ -126,12 +109,8 @@ type Usage = { messages: number; bytes: number; unknownRecipients: number; hasRe
 type ListenerState = {
   options: InboundListenerOptions;
   usages: WeakMap<SMTPServerSession, Usage>;
-  /** By session: messages that are being read or received. */
-  underWay: Map<string, Promise<void>>;
-  /** By the address and port of the client. */
-  places: Map<string, Place>;
-  /** Called whenever one of them has been answered. */
-  onAnswered: () => void;
+  underWay: MessagesUnderWay & { messages: Map<string, Promise<void>> };
+  door: Door;
 };
 
 /** Rejects if the address cannot be listened on. */
@@ -140,22 +119,20 @@ export async function startInboundListener(options: InboundListenerOptions): Pro
   const state: ListenerState = {
     options,
     usages: new WeakMap(),
-    underWay: new Map(),
-    places: new Map(),
-    onAnswered: () => undefined,
+    underWay: { messages: new Map(), onAnswered: () => undefined },
+    door: createDoor({
+      ...options,
+      limits: { connectionsMax, connectionsPerNetworkMax },
+      timeouts,
+    }),
   };
   const server = new SMTPServer(serverOptions(state, timeouts));
-  const door = openDoor(server, state, timeouts);
-  await listen(door.server, options);
+  const { port } = await state.door.open(server, options);
   // From here on it is single connections that fail, which is nothing to stop for.
   server.on('error', (error: NodeJS.ErrnoException) => {
     options.log.debug({ code: error.code }, 'inbound connection failed');
   });
-  const address = door.server.address();
-  return {
-    port: typeof address === 'object' && address !== null ? address.port : options.port,
-    stop: () => stopListener(server, state, door, timeouts.stopMs),
-  };
+  return { port, stop: () => state.door.close(state.underWay) };
 }
 
 function serverOptions(state: ListenerState, timeouts: InboundTimeouts): SMTPServerOptions {
@@ -177,7 +154,8 @@ function serverOptions(state: ListenerState, timeouts: InboundTimeouts): SMTPSer
       callback(countMessage(state, session));
     },
     onRcptTo: (address, session, callback) => {
-      whileOurTurn(state, session, judgeRecipient(state, address, session))
+      state.door
+        .whileOurTurn(session, judgeRecipient(state, address, session))
         .then(callback)
         .catch(logFault(state, session));
     },
@@ -188,10 +166,10 @@ function serverOptions(state: ListenerState, timeouts: InboundTimeouts): SMTPSer
         })
         .catch(logFault(state, session))
         .finally(() => {
-          state.underWay.delete(session.id);
-          state.onAnswered();
+          state.underWay.messages.delete(session.id);
+          state.underWay.onAnswered();
         });
-      state.underWay.set(session.id, answered);
+      state.underWay.messages.set(session.id, answered);
     },
   };
 }
@@ -253,7 +231,7 @@ async function judgeRecipient(
 /** One step a message: a client that only names recipients, up to a hundred of them, does not get on. */
 function noteRecipient(state: ListenerState, session: SMTPServerSession): void {
   const usage = usageOf(state, session);
-  if (!usage.hasRecipient) noteStep(state, session);
+  if (!usage.hasRecipient) state.door.noteStep(session);
   usage.hasRecipient = true;
 }
 
@@ -274,7 +252,7 @@ async function takeMessage(
   // The session's own list is emptied for the next message.
   const recipients = session.envelope.rcptTo.map((address) => toRecipient(state, address));
   const source = await readBeginning(stream, () => {
-    noteStep(state, session);
+    state.door.noteStep(session);
   });
   usageOf(state, session).bytes += stream.byteLength;
   const line = { session: session.id, bytes: stream.byteLength, recipients: recipients.length };
@@ -288,14 +266,14 @@ async function takeMessage(
   }
   try {
     for (const recipient of recipients) {
-      if (recipient !== null) await whileOurTurn(state, session, receive({ recipient, source }));
+      if (recipient !== null) await state.door.whileOurTurn(session, receive({ recipient, source }));
     }
   } catch (cause) {
     log.warn({ ...line, decision: 'put_off', err: cause }, 'inbound mail');
     return refuse(451, 'Try again later');
   }
   usageOf(state, session).hasRecipient = false;
-  noteStep(state, session);
+  state.door.noteStep(session);
   log.info({ ...line, decision: 'received' }, 'inbound mail');
   return null;
 }
@@ -334,172 +312,4 @@ function readBeginning(stream: SMTPServerDataStream, onStep: () => void): Promis
       resolve(null);
     });
   });
-}
-
-function listen(server: Server, options: InboundListenerOptions): Promise<void> {
-  return new Promise((resolve, reject) => {
-    server.once('error', reject);
-    server.listen(options.port, options.host, () => {
-      server.off('error', reject);
-      resolve();
-    });
-  });
-}
-
-type Door = { server: Server; sockets: ReadonlySet<Socket> };
-
-/** Where connections come in: those that get a place go on to the SMTP server, the others hear 421. */
-function openDoor(smtp: SMTPServer, state: ListenerState, timeouts: InboundTimeouts): Door {
-  const sockets = new Set<Socket>();
-  const leaving = new Set<Socket>();
-  const { hostName, clock } = state.options;
-  const places = createPlaces({
-    placesMax: connectionsMax,
-    placesPerNetworkMax: connectionsPerNetworkMax,
-    patienceMs: timeouts.patienceMs,
-  });
-  const socketsByPlace = new Map<Place, Socket>();
-
-  const sendAway = (socket: Socket, reply: string) => {
-    if (leaving.size >= leavingMax) {
-      socket.destroy();
-      return;
-    }
-    leaving.add(socket);
-    socket.end(`${reply}\r\n`);
-    const cancel = clock.after(leavingMs, () => socket.destroy());
-    socket.once('close', () => {
-      cancel();
-      leaving.delete(socket);
-    });
-    socket.resume();
-  };
-  const tooMany = `421 4.3.2 ${hostName} Too many connections, try again later`;
-
-  const server = createServer({ allowHalfOpen: true }, (socket) => {
-    sockets.add(socket);
-    socket.on('error', () => undefined);
-    socket.once('close', () => {
-      sockets.delete(socket);
-    });
-    const taken = places.take(socket, clock.monotonicMs());
-    if (taken === null) {
-      sendAway(socket, tooMany);
-      return;
-    }
-    const { place, displaced } = taken;
-    const loser = displaced === null ? undefined : socketsByPlace.get(displaced);
-    if (loser !== undefined) sendAway(loser, tooMany);
-    const key = keyOfClient(socket);
-    const cancels = [
-      clock.after(timeouts.lifetimeMs, () => socket.destroy()),
-      watchSteps(clock, place, timeouts.stepMs, () => {
-        sendAway(socket, `421 4.4.2 ${hostName} Timeout`);
-      }),
-    ];
-    state.places.set(key, place);
-    socketsByPlace.set(place, socket);
-    socket.once('close', () => {
-      for (const cancel of cancels) cancel();
-      places.leave(place);
-      socketsByPlace.delete(place);
-      if (state.places.get(key) === place) state.places.delete(key);
-    });
-    answerToTheEnd(smtp, socket);
-    smtp.server.emit('connection', socket);
-  });
-  return { server, sockets };
-}
-
-/**
- * Exim sends QUIT right after its last message and closes its side before it has read the answer. If there is none, it
- * sends the message again. So our side stays open until everything that the client said has been worked off.
- */
-function answerToTheEnd(smtp: SMTPServer, socket: Socket): void {
-  // The SMTP server writes only to what is `open`, which Node does not call a socket whose other side is closed.
-  Object.defineProperty(socket, 'readyState', { get: () => (socket.writable ? 'open' : 'closed') });
-  socket.once('end', () => {
-    const connection = [...smtp.connections].find(({ _socket }) => _socket === socket);
-    if (connection === undefined || connection._parser === false) socket.end();
-    else finished(connection._parser, () => socket.end());
-  });
-}
-
-/** Calls once the client has been waited for so long. Returns what ends the watch. */
-function watchSteps(clock: Clock, place: Place, stepMs: number, onTooLong: () => void): () => void {
-  let cancel: () => void = () => undefined;
-  const watch = (afterMs: number) => {
-    cancel = clock.after(afterMs, () => {
-      const waitedMs = place.isOurTurn ? 0 : clock.monotonicMs() - place.waitedSinceMs;
-      if (waitedMs >= stepMs) onTooLong();
-      else watch(stepMs - waitedMs);
-    });
-  };
-  watch(stepMs);
-  return () => {
-    cancel();
-  };
-}
-
-function keyOfClient({
-  remoteAddress = '',
-  remotePort,
-}: Pick<Socket, 'remoteAddress' | 'remotePort'>): string {
-  const address = ipaddr.isValid(remoteAddress) ? ipaddr.process(remoteAddress).toString() : remoteAddress;
-  return `${address} ${remotePort}`;
-}
-
-function noteStep(state: ListenerState, session: SMTPServerSession): void {
-  const place = state.places.get(keyOfClient(session));
-  if (place !== undefined) place.waitedSinceMs = state.options.clock.monotonicMs();
-}
-
-/** The time in which the client waits for us does not count; that it was answered is no step of its own. */
-async function whileOurTurn<Result>(
-  state: ListenerState,
-  session: SMTPServerSession,
-  work: Promise<Result>,
-): Promise<Result> {
-  const place = state.places.get(keyOfClient(session));
-  if (place === undefined) return work;
-  const { clock } = state.options;
-  const begunAtMs = clock.monotonicMs();
-  place.isOurTurn = true;
-  try {
-    return await work;
-  } finally {
-    place.isOurTurn = false;
-    const endedAtMs = clock.monotonicMs();
-    place.waitedSinceMs = Math.min(place.waitedSinceMs + endedAtMs - begunAtMs, endedAtMs);
-  }
-}
-
-/** Connections without a message get a 421 at once, the others when their message has been answered. */
-async function stopListener(
-  server: SMTPServer,
-  state: ListenerState,
-  door: Door,
-  stopMs: number,
-): Promise<void> {
-  const endIdleConnections = () => {
-    for (const connection of server.connections) {
-      if (!state.underWay.has(connection.session.id)) connection.send(421, 'Server shutting down');
-    }
-  };
-  state.onAnswered = endIdleConnections;
-  const closed = new Promise<void>((resolve) => {
-    door.server.close(() => {
-      resolve();
-    });
-  });
-  // It listens to nothing itself: from here on it answers every command with 421.
-  server.close();
-  endIdleConnections();
-  let cancel: () => void = () => undefined;
-  const timedOut = new Promise<void>((resolve) => {
-    cancel = state.options.clock.after(stopMs, resolve);
-  });
-  await Promise.race([Promise.all([closed, ...state.underWay.values()]), timedOut]);
-  cancel();
-  for (const socket of door.sockets) socket.destroy();
 }
