@@ -120,6 +120,33 @@ export const settings = {
     about:
       'The address from which this installation alerts customers who cannot send by themselves: without a verified domain, suspended, or with a quota that is used up. Its domain must be verified for an organization of this installation, such as your own, which is the sender: its plan and its log. Empty: such alerts wait. See docs/alerts.md.',
   },
+  POSTILLION_SUBMISSION_PORT: {
+    type: 'port',
+    default: '',
+    about:
+      'Port on which the API takes emails by SMTP with STARTTLS, from programs that know nothing else, usually 2587 or 587. Empty: nothing listens. See docs/smtp.md.',
+  },
+  POSTILLION_SUBMISSION_TLS_PORT: {
+    type: 'port',
+    default: '',
+    about: 'The same with TLS from the beginning, usually 2465 or 465. Empty: nothing listens.',
+  },
+  POSTILLION_SUBMISSION_LISTEN: {
+    type: 'text',
+    default: '127.0.0.1',
+    about: 'Address on which emails are taken by SMTP. 0.0.0.0 serves other machines as well.',
+  },
+  POSTILLION_SUBMISSION_CERT: {
+    type: 'text',
+    default: '',
+    about:
+      'File (PEM) with the certificate for SMTP, and its chain. It is read anew when it is replaced. Empty: only programs on this machine can send by SMTP.',
+  },
+  POSTILLION_SUBMISSION_KEY: {
+    type: 'text',
+    default: '',
+    about: 'File (PEM) with the key of that certificate.',
+  },
   POSTILLION_SMS_PROVIDER: {
     type: 'choice',
     choices: namesOf(smsProviders),
@@ -273,6 +300,8 @@ export type Config = {
   bounceHost: string | null;
   /** Null: nothing listens. */
   bounceListener: { host: string; port: number } | null;
+  /** Null: nothing listens. */
+  submission: SubmissionSettings | null;
   smsProvider: SmsProviderName;
   pushProvider: PushProviderName;
   chatAppProvider: ChatAppProviderName;
@@ -300,6 +329,15 @@ export type Config = {
   logLevel: (typeof settings)['LOG_LEVEL']['choices'][number];
   /** Names that begin like ours and are no settings of this release; they are told and change nothing. */
   unknownSettings: string[];
+};
+
+export type SubmissionSettings = {
+  host: string;
+  /** With STARTTLS, and with TLS from the beginning; null: no such port. */
+  port: number | null;
+  tlsPort: number | null;
+  /** Null: only programs on this machine may say their key. */
+  certificate: { certificateFile: string; keyFile: string } | null;
 };
 
 export type SandboxAccessName = (typeof settings)['POSTILLION_SANDBOX_ACCESS']['choices'][number];
@@ -476,6 +514,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
       addressChecks === '' ? !emailProviders[emailProvider].isSandbox : addressChecks === 'on',
     bounceHost,
     bounceListener: bouncePort === '' ? null : { host: bounceListen, port: Number(bouncePort) },
+    submission: readSubmission(read, problems),
     smsProvider,
     pushProvider,
     chatAppProvider,
@@ -532,6 +571,32 @@ function readProvider<Name extends string>(
     problems.push(`${setting} is required with ${choice}=${provider}${reason}`);
   }
   return provider;
+}
+
+function readSubmission(read: Reading['read'], problems: Reading['problems']): SubmissionSettings | null {
+  const portOf = (name: SettingName) => {
+    const text = read(name);
+    return text === '' ? null : Number(text);
+  };
+  const fileOf = (name: SettingName) => {
+    const text = read(name);
+    return text === '' ? null : path.resolve(homeDirectory, text);
+  };
+  const port = portOf('POSTILLION_SUBMISSION_PORT');
+  const tlsPort = portOf('POSTILLION_SUBMISSION_TLS_PORT');
+  const host = read('POSTILLION_SUBMISSION_LISTEN');
+  const certificateFile = fileOf('POSTILLION_SUBMISSION_CERT');
+  const keyFile = fileOf('POSTILLION_SUBMISSION_KEY');
+  if (port === null && tlsPort === null) return null;
+  const certificate = certificateFile === null || keyFile === null ? null : { certificateFile, keyFile };
+  const needs = 'POSTILLION_SUBMISSION_CERT and POSTILLION_SUBMISSION_KEY are required';
+  if (certificate === null && (certificateFile !== null || keyFile !== null))
+    problems.push('POSTILLION_SUBMISSION_CERT and POSTILLION_SUBMISSION_KEY can only be used together');
+  else if (certificate === null && tlsPort !== null)
+    problems.push(`${needs} with POSTILLION_SUBMISSION_TLS_PORT`);
+  else if (certificate === null && !isLoopbackHost(host))
+    problems.push(`${needs} where POSTILLION_SUBMISSION_LISTEN is no address of this machine alone`);
+  return { host, port, tlsPort, certificate };
 }
 
 /** What `read` throws, in words; without the full stop, as all problems with settings. */

@@ -22,6 +22,7 @@ export const guideGroups: readonly { title: string; guides: readonly GuideFile[]
     guides: [
       { slug: 'start', file: 'README.md', title: 'Getting started', about: ['email'] },
       inDocs('domains', 'Domains and delivery', ['email', 'sending-domains']),
+      inDocs('smtp', 'Sending by SMTP', ['email']),
       inDocs('sms', 'Text messages', ['sms', 'sms-senders', 'sms-campaigns']),
       inDocs('push', 'Push notifications', ['push', 'push-devices', 'push-campaigns']),
       inDocs('chat-app', 'Chat-app messages', ['chat-app', 'chat-app-templates', 'chat-app-campaigns']),

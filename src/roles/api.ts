@@ -17,7 +17,7 @@ import { createDeviceRing, type DeviceRing, deviceSecretHelp, liftOptOuts } from
 import { deviceRoutes, sdkPages } from '../devices/routes.ts';
 import { documentationPages, fitNavigation, startPage } from '../documentation/documentation.ts';
 import { domainRoutes } from '../domains/routes.ts';
-import { emailChannel } from '../email/email.ts';
+import { createEmailSending, emailChannel } from '../email/email.ts';
 import { eventRoutes } from '../events/routes.ts';
 import {
   createEngagementRecorder,
@@ -26,7 +26,7 @@ import {
   engagementPages,
 } from '../email/routes.ts';
 import { hasSandbox, type Installation, publicUrlOf, sandboxAccessOf } from '../installation/installation.ts';
-import { createAcceptor, createHorizon } from '../messages/messages.ts';
+import { type Acceptor, createAcceptor, createHorizon } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import type { Admission, Admit, CountedMore } from '../platform/http/admission.ts';
 import { createBodyThread, inlineRunner, type TaskRunner } from '../platform/http/body-threads.ts';
@@ -43,6 +43,7 @@ import {
 } from '../platform/http/route.ts';
 import {
   type HttpLimits,
+  type HeldByRequests,
   type HttpServer,
   type HttpServerOptions,
   startHttpServer,
@@ -71,6 +72,8 @@ import { isWelcome } from '../sandbox/sandbox.ts';
 import { webhookRoutes } from '../webhooks/routes.ts';
 import { campaignChannels, messageChannels } from './channels.ts';
 import { createEventDescribers } from './event-describers.ts';
+import type { SubmissionListener } from '../submission/submission.ts';
+import { startSubmission } from './submission.ts';
 import { createSenderOf } from './webhook-sender.ts';
 import { createWebhookTrial } from './webhook-trial.ts';
 import { startListening } from './listening.ts';
@@ -91,6 +94,7 @@ const sdkDirectory = path.join(projectDirectory, 'dist', 'web-push');
 /** What a server has running beside its routes. */
 type RouteListTools = {
   loadGallery: ReturnType<typeof openGallery>;
+  acceptor: Acceptor;
   runner: TaskRunner;
   numbered: PartListener;
   flushRequestLog: () => Promise<void>;
@@ -101,23 +105,13 @@ export function listRoutes(
   installation: Installation,
   {
     loadGallery = openGallery(galleryDirectory),
+    acceptor = openAcceptor(installation),
     runner = inlineRunner,
     numbered = createPartListener(installation, 'webhook_events'),
     flushRequestLog = () => Promise.resolve(),
   }: Partial<RouteListTools> = {},
 ): Route[] {
-  const { database, clock, newId, secrets, observers } = installation;
-  const wakeWorkers = createWaker(installation, 'deliveries');
-  const acceptor = createAcceptor({
-    channels: messageChannels,
-    database,
-    clock,
-    newId,
-    secrets,
-    onQueued: wakeWorkers,
-    ...(observers && { onAccepted: observers.onAccepted }),
-    takeTurnToNotify: wakeWorkers.takeTurn,
-  });
+  const { database, clock, newId, secrets } = installation;
   const wakeSegments = createWaker(installation, 'segments');
   const wakeClearing = createWaker(installation, 'clearing');
   const wakeDomainChecks = createWaker(installation, 'domains');
@@ -197,6 +191,19 @@ export function listRoutes(
   ];
 }
 
+/** One for all ways in, so that requests share transactions whichever way they came. */
+function openAcceptor(installation: Installation): Acceptor {
+  const { observers } = installation;
+  const wakeWorkers = createWaker(installation, 'deliveries');
+  return createAcceptor({
+    ...installation,
+    channels: messageChannels,
+    onQueued: wakeWorkers,
+    ...(observers && { onAccepted: observers.onAccepted }),
+    takeTurnToNotify: wakeWorkers.takeTurn,
+  });
+}
+
 /** Opened when it is first asked for, and kept; one that could not be is opened again. */
 function openOnce<Opened>(open: () => Promise<Opened>): () => Promise<Opened> {
   let opened: Promise<Opened> | null = null;
@@ -265,6 +272,12 @@ export async function listPages(
   ];
 }
 
+/** `submission` is null where no port for it is set. */
+export type ApiServer = Omit<HttpServer, 'held'> & {
+  submission: SubmissionListener | null;
+  held: () => HeldByRequests & { submissions: number };
+};
+
 /**
  * Serves the API until it is stopped. Throws a ListenError if the port cannot be had. Servers of one process may share a
  * `validation`, and with it the schemas that are compiled.
@@ -274,7 +287,7 @@ export async function startApi(
   limits: Partial<HttpLimits> = {},
   validation = createValidation(textFormats, fieldRules),
   share = wholeShare,
-): Promise<HttpServer> {
+): Promise<ApiServer> {
   const { config, log, clock, newId, database } = installation;
   const loadGallery = openGallery(galleryDirectory);
   const bodyThread = createBodyThread({
@@ -287,8 +300,10 @@ export async function startApi(
     { ...installation, ...(installation.observers && { onLogged: installation.observers.onLogged }) },
     { share },
   );
+  const acceptor = openAcceptor(installation);
   const routes = listRoutes(installation, {
     loadGallery,
+    acceptor,
     runner: bodyThread,
     numbered,
     flushRequestLog: requestLog.flush,
@@ -340,13 +355,23 @@ export async function startApi(
   const server = await startListening({ host, port, hostSetting: 'HOST', portSetting: 'PORT' }, () =>
     startHttpServer(serverOptions),
   );
+  const submission = await startSubmission(installation, {
+    ...serverOptions,
+    runner: bodyThread,
+    sending: createEmailSending({ database, acceptor, runner: bodyThread }),
+    lent: server.lent,
+  }).catch(async (cause: unknown) => {
+    await server.stop('at_once');
+    throw cause;
+  });
   return {
-    url: server.url,
-    held: server.held,
+    ...server,
+    submission,
+    held: () => ({ ...server.held(), submissions: submission?.held() ?? 0 }),
     stop: async (how) => {
       // Requests that wait for events are answered, as all that were begun.
       numbered.stop();
-      await server.stop(how);
+      await Promise.all([submission?.stop(), server.stop(how)]);
       // What is kept in memory is written after the last request.
       await Promise.allSettled([
         bodyThread.stop(),
@@ -390,7 +415,7 @@ function createDoorman(keyring: Keyring, rateLimiter: RateLimiter, deviceRing: D
       const rate = rateLimiter.count(organizationId, noun, limit, amount);
       return { rate, error: rate.isWithin ? null : exceed(rate, noun) };
     };
-    const { rate, error } = count(1);
+    const { rate, error } = request.countsAs === 'nothing' ? { rate: null, error: null } : count(1);
     if (error !== null) return { rate, result: error, holder };
     if (request.scope !== null && !scopes.has(request.scope as Scope)) {
       const result = new PublicError(forbidden, `The API key lacks the scope ${request.scope}.`);

@@ -7,6 +7,7 @@ import { emailPreparations, emailTasks } from '../email/routes.ts';
 import { serveBodyThread } from '../platform/http/body-threads.ts';
 import { pushPreparations } from '../push/push.ts';
 import { smsPreparations } from '../sms/routes.ts';
+import { readMessageTask } from '../submission/submission.ts';
 import { templateTasks } from '../templates/routes.ts';
 import { fieldRules } from './field-rules.ts';
 import { textFormats } from './text-formats.ts';
@@ -24,5 +25,5 @@ serveBodyThread({
     ...smsPreparations,
     ...suppressionPreparations,
   },
-  tasks: [...emailTasks, ...templateTasks],
+  tasks: [...emailTasks, ...templateTasks, readMessageTask],
 });

@@ -10,7 +10,7 @@ import { sealKeyPair } from '../../src/domains/key-pair.ts';
 import { insertDomain } from '../../src/domains/store.ts';
 import { type Clock, now, systemClock } from '../../src/platform/clock.ts';
 import { createResolver } from '../../src/platform/dns/dns.ts';
-import type { HttpLimits, HttpServer } from '../../src/platform/http/server.ts';
+import type { HttpLimits } from '../../src/platform/http/server.ts';
 import { createValidation } from '../../src/platform/http/validation.ts';
 import { createIds, type NewId } from '../../src/platform/ids.ts';
 import { type Log, silentLog } from '../../src/platform/log.ts';
@@ -23,7 +23,7 @@ import {
 import { createPartitions, withPartitionsOnDemand } from '../../src/platform/postgres/partitions.ts';
 import { admitServingUser } from '../../src/platform/postgres/serving-role.ts';
 import { createSecrets, type Secrets } from '../../src/platform/secrets.ts';
-import { listRoutes, startApi } from '../../src/roles/api.ts';
+import { type ApiServer, listRoutes, startApi } from '../../src/roles/api.ts';
 import { type Installation, instanceHostsOf } from '../../src/installation/opening.ts';
 import { fieldRules } from '../../src/roles/field-rules.ts';
 import { textFormats } from '../../src/roles/text-formats.ts';
@@ -78,8 +78,10 @@ export type TestServer = {
     body?: unknown,
     headers?: Readonly<Record<string, string>>,
   ) => Promise<TestResponse<Body>>;
+  /** Null without `submission` in the options. */
+  submission: ApiServer['submission'];
   /** What requests hold of each limit at present. */
-  held: HttpServer['held'];
+  held: ApiServer['held'];
   /** Ends worker and API in good order, looks whether anything is left that must not be, and removes the database. */
   stop: () => Promise<void>;
 };
@@ -169,6 +171,7 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
       installation,
       databaseOfRequests,
       request: createClient(api.url, key, createErrorCheck(listRoutes(installation))),
+      submission: api.submission,
       held: api.held,
       stop: async () => {
         await Promise.all([api.stop(), worker?.stop()]);
@@ -200,7 +203,7 @@ async function sweep({
   database,
   madeByHand,
 }: {
-  api: HttpServer;
+  api: ApiServer;
   worker: Worker | null;
   database: Database;
   madeByHand: readonly MadeByHand[];

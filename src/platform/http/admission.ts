@@ -19,12 +19,15 @@ export type Admission = {
 /** `error` is what the request is refused with where that is too much. */
 export type CountedMore = { rate: RateVerdict; error: PublicError | null };
 
-/** Who is asking, whether they ask too often, and whether they may: any key will do where no scope is required. */
+/**
+ * Who is asking, whether they ask too often, and whether they may: any key will do where no scope is required. Who only
+ * shows a key, and asks for something later, is not counted.
+ */
 export type Admit = (request: {
   authorization: string;
   address: string;
   scope: string | null;
-  countsAs: 'request' | 'event';
+  countsAs: 'request' | 'event' | 'nothing';
 }) => Promise<Admission>;
 
 /** What every path of the API begins with. */

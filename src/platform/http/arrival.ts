@@ -19,20 +19,28 @@ export const defaultArrivalLimits: ArrivalLimits = {
   wholeMaxMs: 300_000,
 };
 
+/** What arrives. */
+export type Arriving = { bytesRead: () => number; isComplete: () => boolean };
+
+export function arrivingBody(request: IncomingMessage): Arriving {
+  // Kept, since a request that is over has none.
+  const { socket } = request;
+  return { bytesRead: () => socket.bytesRead, isComplete: () => request.complete };
+}
+
 /** Calls `onLate` once if the body is late, from now on. The returned function ends the watch. */
 export function watchArrival(
-  request: IncomingMessage,
+  arriving: Arriving,
   clock: Clock,
   limits: ArrivalLimits,
   onLate: () => void,
 ): () => void {
-  const { socket } = request;
   const startedAtMs = clock.monotonicMs();
-  const bytesBefore = socket.bytesRead;
+  const bytesBefore = arriving.bytesRead();
   let cancel: () => void = () => undefined;
   const look = () => {
-    if (request.complete) return;
-    const receivedMs = ((socket.bytesRead - bytesBefore) / limits.bytesPerSecondMin) * 1_000;
+    if (arriving.isComplete()) return;
+    const receivedMs = ((arriving.bytesRead() - bytesBefore) / limits.bytesPerSecondMin) * 1_000;
     const allowedMs = Math.min(limits.firstMs + receivedMs, limits.wholeMaxMs);
     const leftMs = startedAtMs + allowedMs - clock.monotonicMs();
     if (leftMs <= 0) onLate();

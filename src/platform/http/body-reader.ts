@@ -3,7 +3,7 @@ import type { IncomingMessage } from 'node:http';
 import type { Clock } from '../clock.ts';
 import { sha256 } from '../secrets.ts';
 import type { Share, Shares } from '../shares.ts';
-import { type ArrivalLimits, watchArrival } from './arrival.ts';
+import { type ArrivalLimits, arrivingBody, watchArrival } from './arrival.ts';
 import { badRequest, overloaded, payloadTooLarge, PublicError, requestTimeout } from './errors.ts';
 import { canonicalJson, defaultJsonLimits, readJson } from './json-text.ts';
 import { joinIssues } from './validation.ts';
@@ -80,18 +80,18 @@ export function declaredBytes({ headers }: IncomingMessage): number | null {
   return Number(headers['content-length'] ?? '0');
 }
 
-function tooLarge(bytesMax: number): PublicError {
+export function tooLarge(bytesMax: number): PublicError {
   return new PublicError(payloadTooLarge, `The request body must be at most ${bytesMax} bytes.`);
 }
+
+/** Of one body, in the bytes that all have together. */
+export type BodyRoom = { has: (received: number) => boolean; release: () => void };
 
 /**
  * Bytes are taken as they come, whatever length was declared: 45 clients that declared three megabytes each, and sent one
  * octet, once kept all large bodies out.
  */
-function createRoom({ bytes, holder }: CollectTools): {
-  has: (received: number) => boolean;
-  release: () => void;
-} {
+export function createRoom({ bytes, holder }: Pick<CollectTools, 'bytes' | 'holder'>): BodyRoom {
   let reserved = smallBodyBytesMax;
   let share: Share | null = null;
   return {
@@ -111,7 +111,7 @@ function createRoom({ bytes, holder }: CollectTools): {
   };
 }
 
-function noRoom(): PublicError {
+export function noRoom(): PublicError {
   return overloaded('Too many large requests are being read at the moment.');
 }
 
@@ -147,7 +147,7 @@ function receive(
       else resolve({ blocks: body.blocks(), length: body.length() });
     };
     request.on('data', onData).on('end', onEnd).on('close', onClose);
-    const stopWatching = watchArrival(request, tools.clock, tools.arrival, onLate);
+    const stopWatching = watchArrival(arrivingBody(request), tools.clock, tools.arrival, onLate);
     // A client that left while its key was looked up: the event is over, and would never come.
     if (request.destroyed) onClose();
   });
@@ -157,7 +157,11 @@ function receive(
  * Copies what comes into blocks of its own: the chunks share their memory with other data of the connection, and one
  * copy of the whole at the end would hold all other requests up.
  */
-function createBlocks(): { add: (chunk: Buffer) => void; blocks: () => Buffer[]; length: () => number } {
+export function createBlocks(): {
+  add: (chunk: Buffer) => void;
+  blocks: () => Buffer[];
+  length: () => number;
+} {
   const full: Buffer[] = [];
   let block = Buffer.alloc(0);
   let used = 0;

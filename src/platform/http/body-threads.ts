@@ -30,8 +30,12 @@ export type AskedReading = { schemaKey: string; wantsCanonical: boolean; facts: 
 export type ThreadTask<Input extends object, Output> = { name: string; run: (input: Input) => Output };
 
 export type TaskRunner = {
-  /** Rejects with a PublicError (503) if the thread failed over it. */
-  run: <Input extends object, Output>(task: ThreadTask<Input, Output>, input: Input) => Promise<Output>;
+  /** Rejects with a PublicError (503) if the thread failed over it. Buffers that are handed over are gone here, and not copied. */
+  run: <Input extends object, Output>(
+    task: ThreadTask<Input, Output>,
+    input: Input,
+    handedOver?: readonly ArrayBuffer[],
+  ) => Promise<Output>;
 };
 
 /** Runs a task at once, for input that is small. */
@@ -108,9 +112,13 @@ export function createBodyThread(options: {
         own.map(({ buffer }) => buffer),
       ) as Promise<BodyReading>;
     },
-    run: async <Input extends object, Output>({ name }: ThreadTask<Input, Output>, input: Input) => {
+    run: async <Input extends object, Output>(
+      { name }: ThreadTask<Input, Output>,
+      input: Input,
+      handedOver: readonly ArrayBuffer[] = [],
+    ) => {
       try {
-        return (await give({ kind: 'task', name, input }, [])) as Output; // As the task of that name returned it.
+        return (await give({ kind: 'task', name, input }, [...handedOver])) as Output; // As the task of that name returned it.
       } catch (cause) {
         options.log.error({ err: cause, task: name }, 'large work failed');
         throw overloaded('The request is too large to be worked on at the moment.');
@@ -123,7 +131,7 @@ export function createBodyThread(options: {
 }
 
 /** Collected blocks belong to nothing else (body-reader.ts), though they may not be full; what is a slice is copied. */
-function ownBytes(block: Buffer): Uint8Array<ArrayBuffer> {
+export function ownBytes(block: Buffer): Uint8Array<ArrayBuffer> {
   const { buffer, byteOffset, byteLength } = block;
   return buffer instanceof ArrayBuffer && byteOffset === 0 && buffer.byteLength > Buffer.poolSize
     ? new Uint8Array(buffer, 0, byteLength)

@@ -111,7 +111,7 @@ function endOfString(bytes: Buffer, start: number): number {
 /** More issues than this do not help, and the list is sent back to the client. */
 const issuesMax = 50;
 
-function findUnstorableValues(root: unknown): string[] {
+export function findUnstorableValues(root: unknown): string[] {
   const issues: string[] = [];
   const visit = (value: unknown, path: string) => {
     if (issues.length >= issuesMax) return;

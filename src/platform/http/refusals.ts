@@ -1,4 +1,4 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance, FastifyReply } from 'fastify';
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Log } from '../log.ts';
@@ -32,7 +32,7 @@ export function sendError(reply: FastifyReply, error: PublicError): void {
     .send(JSON.stringify(toEnvelope(error)));
 }
 
-export function toPublicError(cause: unknown, request: FastifyRequest, log: Log): PublicError {
+export function toPublicError(cause: unknown, request: { id: string }, log: Log): PublicError {
   if (cause instanceof PublicError) return cause;
   if (cause instanceof DatabaseUnavailableError) {
     log.warn({ request_id: request.id, err: cause }, 'database unavailable');

@@ -250,11 +250,15 @@ async function refuseMore(
   tools: RouteTools,
   route: Route,
   { organizationId }: Caller,
-  { bytes, limitBytes }: FullStorage,
+  fullStorage: FullStorage,
   key: string | null,
 ): Promise<void> {
   if (key !== null && (await tools.isKeyUsed({ organizationId, endpoint: routeKey(route), key }))) return;
-  throw new PublicError(
+  throw storageIsFull(fullStorage);
+}
+
+export function storageIsFull({ bytes, limitBytes }: FullStorage): PublicError {
+  return new PublicError(
     storageLimitReached,
     `The organization stores ${formatBytes(bytes)} and may store ${formatBytes(limitBytes)}. Delete something, or have the limit raised; what is deleted counts when storage is measured again, in about an hour.`,
   );

@@ -2,10 +2,10 @@ import fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest }
 import { createServer } from 'node:http';
 import { type Clock, within } from '../clock.ts';
 import type { NewId } from '../ids.ts';
-import { createShares } from '../shares.ts';
+import { createShares, type Shares } from '../shares.ts';
 import { type Admission, type Admit, admitIfApi, type AdmissionTools, apiPrefix } from './admission.ts';
 import { createAnswerPace, type PaceLimits } from './answer-pace.ts';
-import { type ArrivalLimits, defaultArrivalLimits, watchArrival } from './arrival.ts';
+import { type ArrivalLimits, arrivingBody, defaultArrivalLimits, watchArrival } from './arrival.ts';
 import { type BodyPool, type BodyPoolName, heldIn, type HeldInBodyPools } from './body-pool.ts';
 import { declaredBytes } from './body-reader.ts';
 import { shareConnections } from './connection-shares.ts';
@@ -131,7 +131,12 @@ export type HttpServer = {
   stop: (how?: 'at_once') => Promise<void>;
   /** How much is held of each limit: nothing of any once all requests are over, or something was not given back. */
   held: () => HeldByRequests;
+  /** What requests of the API have shares of, for those who bring the same by another way. */
+  lent: LentShares;
 };
+
+/** Places for bodies that arrive, their bytes, and places for those that are worked on, of which organizations have shares. */
+export type LentShares = { bodies: BodyPool; places: Shares };
 
 export type HeldByRequests = HeldInBodyPools & {
   admissions: number;
@@ -261,6 +266,7 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
       unsentBytes: tools.unsent.held() + pageTools.unsent.held(),
       connections: connections.held(),
     }),
+    lent: { bodies: pools.routes, places: tools.places },
   };
 }
 
@@ -382,7 +388,7 @@ function limitLeftovers(
     if (raw.complete) return;
     raw.once(
       'close',
-      watchArrival(raw, clock, arrival, () => raw.socket.destroy()),
+      watchArrival(arrivingBody(raw), clock, arrival, () => raw.socket.destroy()),
     );
   });
 }

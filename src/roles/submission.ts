@@ -1,0 +1,35 @@
+import { hostname } from 'node:os';
+import type { Installation } from '../installation/installation.ts';
+import type { HttpServerOptions } from '../platform/http/server.ts';
+import {
+  startSubmissionListener,
+  type SubmissionListener,
+  type SubmissionOptions,
+} from '../submission/submission.ts';
+import { startListening } from './listening.ts';
+
+type SubmissionTools = Pick<HttpServerOptions, 'admit' | 'isKeyUsed'> &
+  Pick<SubmissionOptions, 'sending' | 'runner' | 'lent'>;
+
+/** Takes emails by SMTP if a port is set. Throws a ListenError if that cannot be had. */
+export async function startSubmission(
+  installation: Installation,
+  tools: SubmissionTools,
+): Promise<SubmissionListener | null> {
+  const { config } = installation;
+  if (config.submission === null) return null;
+  const { submission, mailHost } = config;
+  const { host, port, tlsPort } = submission;
+  const portSetting = port === null ? 'POSTILLION_SUBMISSION_TLS_PORT' : 'POSTILLION_SUBMISSION_PORT';
+  return startListening(
+    { host, port: port ?? tlsPort ?? 0, hostSetting: 'POSTILLION_SUBMISSION_LISTEN', portSetting },
+    () =>
+      startSubmissionListener({
+        ...installation,
+        ...tools,
+        ...submission,
+        hostName: mailHost ?? hostname(),
+        note: () => undefined,
+      }),
+  );
+}
