@@ -37,10 +37,13 @@ export async function saveAlertAddresses(
       await store.deleteSettings(transaction, organizationId);
       return { addresses: [], waiting: [] };
     }
-    if ((await store.findSettings(transaction, organizationId)) === null)
+    const at = now(clock);
+    // Before the end of the log, as the chore does, which holds both.
+    if ((await store.lockSettings(transaction, organizationId)) === null) {
       await setAlertTypes(transaction, organizationId, alertKinds);
-    const nextPosition = await beginAlerts(transaction, organizationId);
-    await store.saveAddresses(transaction, { organizationId, addresses, nextPosition, at: now(clock) });
+      const nextPosition = await beginAlerts(transaction, organizationId);
+      await store.insertSettings(transaction, { organizationId, addresses, nextPosition, at });
+    } else await store.saveAddresses(transaction, { organizationId, addresses, at });
     return loadAlerts(transaction, organizationId);
   });
 }

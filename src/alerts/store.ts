@@ -32,8 +32,7 @@ export async function lockSettings(
   return row ?? null;
 }
 
-/** Those that are there keep what they have read. */
-export async function saveAddresses(
+export async function insertSettings(
   connection: Connection,
   {
     organizationId,
@@ -45,11 +44,21 @@ export async function saveAddresses(
   await connection.rows(
     unpreparedStatement(
       `insert into alert_settings (organization_id, addresses, next_position, updated_at)
-       values ($1, $2, $3, $4)
-       on conflict (organization_id) do update
-       set addresses = excluded.addresses, updated_at = excluded.updated_at`,
+       values ($1, $2, $3, $4)`,
     ),
     [organizationId, addresses, nextPosition, at],
+  );
+}
+
+export async function saveAddresses(
+  connection: Connection,
+  { organizationId, addresses, at }: { organizationId: string; addresses: readonly string[]; at: Date },
+): Promise<void> {
+  await connection.rows(
+    unpreparedStatement(
+      'update alert_settings set addresses = $2, updated_at = $3 where organization_id = $1',
+    ),
+    [organizationId, addresses, at],
   );
 }
 

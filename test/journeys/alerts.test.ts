@@ -4,7 +4,8 @@ import type { AlertRecord } from '../../src/alerts/schema.ts';
 import { startAlerts } from '../../src/alerts/jobs.ts';
 import type { EmailRecord } from '../../src/email/schema.ts';
 import { noHorizon } from '../../src/messages/messages.ts';
-import { changePlan } from '../../src/operator/plan.ts';
+import { examineAlerts } from '../../src/doctor/alerts.ts';
+import { changePlan, readAlertAddresses } from '../../src/operator/plan.ts';
 import { createWaker } from '../../src/platform/queue/wake.ts';
 import { createEventDescribers } from '../../src/roles/event-describers.ts';
 import { type EventType, logEvents } from '../../src/webhooks/webhooks.ts';
@@ -211,6 +212,8 @@ test('of a kind there is one email an hour, which sums up what has happened sinc
   const later = ids(24);
   await happen(own, 'domain.degraded', later.slice(0, 4));
   await happen(own, 'domain.degraded', later.slice(4));
+  await whenRead(own);
+  expect(await mailOf(own)).toHaveLength(1);
   const { waiting } = await eventually(
     () => alertsOf(own),
     ({ waiting: [alert] }) => alert?.count === 24,
@@ -515,4 +518,37 @@ test('an alert whose transaction breaks off is sent once when it does not any mo
   await mailed(own, 1);
   await whenRead(own);
   expect(await mailOf(own)).toHaveLength(1);
+});
+
+test('the doctor says whether the installation can alert, and who waits in vain', async () => {
+  const { installation } = server;
+  const found = async (alertsFrom = installation.config.alertsFrom) =>
+    (await examineAlerts({ ...installation, config: { ...installation.config, alertsFrom } })).map(
+      ({ level, found: what }) => `${level}: ${what}`,
+    );
+  expect(await found()).toEqual(['ok: sent from alerts@operator.example where nobody else can']);
+  expect(await found({ address: 'alerts@nobodys.example', domain: 'nobodys.example' })).toEqual([
+    'problem: nothing can be sent from alerts@nobodys.example: nobodys.example is verified for no organization',
+  ]);
+  const own = await alerted();
+  for (const { organizationId } of [operator, own])
+    await changePlan(installation, organizationId, { suspend: ['email'] });
+  await eventually(
+    () => alertsOf(own),
+    ({ waiting: [alert] }) => alert?.problem === 'suspended',
+  );
+  expect(await found()).toEqual(['warning: 1 organization has alerts that cannot be sent, and wait']);
+  for (const { organizationId } of [operator, own])
+    await changePlan(installation, organizationId, { resume: ['email'] });
+});
+
+test('the operator gives addresses as a list, or none', () => {
+  expect(readAlertAddresses('a@team.example, b@team.example,a@team.example')).toEqual([
+    'a@team.example',
+    'b@team.example',
+  ]);
+  expect(readAlertAddresses('none')).toEqual([]);
+  expect(readAlertAddresses('a@team.example, ops')).toContain('"ops" is no address');
+  const many = Array.from({ length: 11 }, (_, place) => `ops-${place}@team.example`).join(',');
+  expect(readAlertAddresses(many)).toContain('10 addresses at most');
 });

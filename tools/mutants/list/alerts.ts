@@ -15,11 +15,11 @@ export const alertMutants: readonly Mutant[] = [
   },
   {
     file: 'src/alerts/jobs.ts',
-    from: 'webhook.failingSince?.getTime() === failingSince.getTime()',
-    to: 'webhook.failingSince !== null',
+    from: 'dueAt: dateOf(event.at.getTime() + (failingStages[0]?.afterMs ?? 0))',
+    to: 'dueAt: event.at',
     tests: alerts,
-    named: 'one that works again is not told',
-    harm: 'an endpoint that failed for a moment and again later is said to have failed all the time',
+    named: 'an endpoint that fails is told after',
+    harm: 'an endpoint that is started anew gets somebody out of bed',
   },
   {
     file: 'src/alerts/jobs.ts',
