@@ -6,7 +6,7 @@ const layers = [
   ['doctor'],
   ['roles'],
   ['documentation', 'installation'],
-  ['alerts', 'submission'],
+  ['alerts', 'compat', 'submission'],
   ['email', 'sms', 'push', 'chatapp'],
   ['campaigns'],
   ['segments'],
@@ -53,7 +53,7 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/([^/]+)/', pathNot: '^src/roles/' },
       to: {
-        path: '^src/(operator|doctor|documentation|installation|alerts|submission|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|request-log|webhooks|accounts|sandbox)/',
+        path: '^src/(operator|doctor|documentation|installation|alerts|compat|submission|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|request-log|webhooks|accounts|sandbox)/',
         pathNot: ['^src/$1/', '^src/([^/]+)/\\1\\.ts$'],
       },
     },
@@ -62,7 +62,7 @@ module.exports = {
       severity: 'error',
       from: { path: '^src/roles/' },
       to: {
-        path: '^src/(operator|doctor|documentation|installation|alerts|submission|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|request-log|webhooks|accounts|sandbox)/',
+        path: '^src/(operator|doctor|documentation|installation|alerts|compat|submission|email|sms|push|chatapp|campaigns|segments|messages|events|devices|domains|senders|templates|chat-templates|audience|request-log|webhooks|accounts|sandbox)/',
         pathNot: ['^src/([^/]+)/\\1\\.ts$', '^src/[^/]+/(routes|jobs)\\.ts$'],
       },
     },

@@ -1,10 +1,11 @@
-// Writes what is generated from the program: openapi.json, docs/settings.md and .env.example, and the HTML of the
-// gallery's templates. With --check it writes nothing, and exits with 1 if one of them is not what it would write. Run
+// Writes what is generated from the program: openapi.json, docs/settings.md and .env.example, the tables of docs/compat.md,
+// and the HTML of the gallery's templates. With --check it writes nothing, and exits with 1 if one of them is not what it would write. Run
 // by tsx, since the program is TypeScript.
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { parseArgs } from 'node:util';
 import * as prettier from 'prettier';
+import { services } from '../src/compat/compat.ts';
 import { settings } from '../src/config.ts';
 import { describeApi } from '../src/roles/api-description.ts';
 import { listTemplates, renderTemplate } from './gallery/folder.ts';
@@ -24,6 +25,7 @@ const { values: options } = parseArgs({
 const files = {
   'openapi.json': describeInLines(describeApi()),
   'docs/settings.md': await format('docs/settings.md', settingsPage()),
+  'docs/compat.md': await format('docs/compat.md', await compatPage()),
   '.env.example': environmentExample(),
 };
 for (const slug of await listTemplates()) {
@@ -83,6 +85,41 @@ function settingsPage() {
     ...rows,
     '',
   ].join('\n');
+}
+
+/** The page as it is written, with the tables of each service between two comments. */
+async function compatPage() {
+  let page = await readFile(path.join(root, 'docs/compat.md'), 'utf8');
+  for (const [name, service] of Object.entries(services)) {
+    const tables = [
+      '| Call | Request | Carried out by |',
+      '| --- | --- | --- |',
+      ...service.wires.map(
+        ({ call, method, peer, path, carriedOutBy }) =>
+          `| ${code(call)} | ${code(`${method} ${peer.prefix}${path}`)} | ${listRoutesOf(carriedOutBy).map(code).join(', ')} |`,
+      ),
+      '',
+      '| Not understood | Instead |',
+      '| --- | --- |',
+      ...service.unsupportedFields.map(({ field, instead }) => `| ${cell(field)} | ${cell(instead)} |`),
+      ...service.unsupportedCalls.map(({ call, instead }) => `| ${code(call)} | ${cell(instead)} |`),
+    ];
+    const [begin, end] = [`<!-- ${name} -->`, `<!-- /${name} -->`];
+    const [from, to] = [page.indexOf(begin), page.indexOf(end)];
+    if (from === -1 || to === -1) throw new Error(`docs/compat.md has no place for the tables of ${name}`);
+    page = [page.slice(0, from + begin.length), '', ...tables, page.slice(to)].join('\n');
+  }
+  return page;
+}
+
+/** Those of ours that it asks for. */
+function listRoutesOf(carriedOutBy) {
+  const keys = [];
+  carriedOutBy((key) => {
+    keys.push(key.replace(' ', ' /v1'));
+    return {};
+  });
+  return keys;
 }
 
 function code(text) {

@@ -42,6 +42,7 @@ export const guideGroups: readonly { title: string; guides: readonly GuideFile[]
       inDocs('webhooks', 'Hearing what happens', ['webhooks']),
       inDocs('alerts', 'Being told what goes wrong', ['webhooks']),
       inDocs('request-log', 'The request log', ['request-log']),
+      inDocs('compat', 'Coming from another service', ['email']),
       inDocs('sandbox', 'The sandbox', []),
       inDocs('sms-simulator', 'SMS simulator', ['sms']),
       inDocs('chat-app-simulator', 'Chat-app simulator', ['chat-app']),

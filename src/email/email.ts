@@ -16,7 +16,7 @@ export {
 export { createEmailIntake } from './reports.ts';
 export { prepareEmail } from './send.ts';
 export { emailRules } from './rules.ts';
-export { emailFormats, showEmailBody } from './schema.ts';
+export { type EmailContentRecord, emailFormats, type EmailRecord, showEmailBody } from './schema.ts';
 export {
   createEmailSending,
   type EmailItem,

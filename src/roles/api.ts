@@ -59,6 +59,7 @@ import { createWaker } from '../platform/queue/wake.ts';
 import { createThrottle } from '../platform/throttle.ts';
 import { wordFor } from '../platform/wording.ts';
 import { createRequestRecorder } from '../request-log/request-log.ts';
+import { listWires } from '../compat/compat.ts';
 import { requestLogRoutes } from '../request-log/routes.ts';
 import { findReadFields } from '../segments/segments.ts';
 import { segmentRoutes } from '../segments/routes.ts';
@@ -336,6 +337,7 @@ export async function startApi(
         onCampaignProgress();
       },
     }),
+    wires: listWires(routes),
     validation,
     ruleSettings: () => ruleSettingsOf(installation),
     bodyThread,

@@ -1,6 +1,7 @@
 /** Entry of the thread that reads large request bodies. */
 import { contactPreparations, suppressionPreparations } from '../audience/audience.ts';
 import { chatAppPreparations } from '../chatapp/routes.ts';
+import { translations } from '../compat/compat.ts';
 import { devicePreparations } from '../devices/routes.ts';
 import { eventPreparations } from '../events/routes.ts';
 import { emailPreparations, emailTasks } from '../email/routes.ts';
@@ -25,5 +26,6 @@ serveBodyThread({
     ...smsPreparations,
     ...suppressionPreparations,
   },
+  translations,
   tasks: [...emailTasks, ...templateTasks, readMessageTask],
 });

@@ -254,6 +254,7 @@ test('nothing of a large body comes to the main thread as text: bytes alone, tha
     schemaKey: 'POST /email/send',
     wantsCanonical: true,
     facts: { at: new Date(0), settings: {} },
+    translation: null,
   });
   await thread.stop();
   if (reading.kind !== 'valid') throw new Error('it is valid');

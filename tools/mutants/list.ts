@@ -2,6 +2,7 @@
 import { accounts } from './list/accounts.ts';
 import { audience } from './list/audience.ts';
 import { batches } from './list/batches.ts';
+import { compat } from './list/compat.ts';
 import { backups } from './list/backups.ts';
 import { campaigns } from './list/campaigns.ts';
 import { chatApp } from './list/chat-app.ts';
@@ -51,6 +52,7 @@ export const allMutants: readonly Mutant[] = [
   ...segments,
   ...audience,
   ...batches,
+  ...compat,
   ...accounts,
   ...alertMutants,
   ...channels,

@@ -18,20 +18,22 @@ export type BodyReading =
   | { kind: 'malformed'; problem: string };
 
 /**
- * Parses and validates, by a function that returns the issues. `canonical`, wanted for idempotency, is the SHA-256 of the canonical JSON: taken before
+ * Parses, translates and validates, by a function that returns the issues. `canonical`, wanted for idempotency, is the SHA-256 of the canonical JSON: taken before
  * validation, which may replace Base64 text by its bytes.
  */
 export function readBody(
   bytes: Buffer,
   validate: (value: unknown) => string[],
   wantsCanonical: boolean,
+  translate: ((value: unknown) => unknown) | null = null,
 ): BodyReading {
   if (!isUtf8(bytes)) return { kind: 'malformed', problem: 'the body is not valid UTF-8' };
   const reading = readJson(bytes, bytes.toString('utf8'), defaultJsonLimits);
   if (reading.kind === 'malformed') return reading;
   const canonical = wantsCanonical ? sha256(canonicalJson(reading.value)) : null;
-  const issues = joinIssues(reading.issues, validate(reading.value));
-  return issues.length > 0 ? { kind: 'invalid', issues } : { kind: 'valid', value: reading.value, canonical };
+  const value = translate === null ? reading.value : translate(reading.value);
+  const issues = joinIssues(reading.issues, validate(value));
+  return issues.length > 0 ? { kind: 'invalid', issues } : { kind: 'valid', value, canonical };
 }
 
 /** Bodies up to this size are bounded by the number of requests and need no share of the bytes. */

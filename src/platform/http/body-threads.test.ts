@@ -49,7 +49,7 @@ afterAll(async () => {
 });
 
 function asking(schemaKey: string, wantsCanonical: boolean) {
-  return { schemaKey, wantsCanonical, facts: { at: new Date(0), settings: {} } };
+  return { schemaKey, wantsCanonical, facts: { at: new Date(0), settings: {} }, translation: null };
 }
 
 function bodyOf(value: unknown): Buffer {

@@ -1,9 +1,11 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import { parentPort, Worker, workerData } from 'node:worker_threads';
 import type { TSchema } from 'typebox';
 import type { Log } from '../log.ts';
 import { type BodyReading, readBody } from './body-reader.ts';
 import { overloaded } from './errors.ts';
 import { isChange } from './route.ts';
+import type { BodyTranslation } from './wire.ts';
 import {
   createValidation,
   type FieldRule,
@@ -24,7 +26,13 @@ export type BodyThread = TaskRunner & {
 };
 
 /** By which schema a body is read, and what its rules go by. */
-export type AskedReading = { schemaKey: string; wantsCanonical: boolean; facts: RuleFacts };
+export type AskedReading = {
+  schemaKey: string;
+  wantsCanonical: boolean;
+  facts: RuleFacts;
+  /** By which the body is translated first, and the headers that it looks at; null: it is of our own form. */
+  translation: { key: string; headers: IncomingHttpHeaders } | null;
+};
 
 /** Work for the thread. The name is unique; input and output can be sent between threads. */
 export type ThreadTask<Input extends object, Output> = { name: string; run: (input: Input) => Output };
@@ -146,17 +154,19 @@ export type BodyPreparation = (value: unknown, facts: RuleFacts) => object | nul
 
 /**
  * The thread's side: called once by its entry module, with the formats and rules that its schemas name, with preparations
- * by the key of their route, and with the tasks that may be asked for.
+ * by the key of their route, with translations by the key of their wire route, and with the tasks that may be asked for.
  */
 export function serveBodyThread({
   formats,
   rules = {},
   preparations = {},
+  translations = {},
   tasks = [],
 }: {
   formats: Readonly<Record<string, TextFormat>>;
   rules?: Readonly<Record<string, FieldRule>>;
   preparations?: Readonly<Record<string, BodyPreparation>>;
+  translations?: Readonly<Record<string, BodyTranslation>>;
   tasks?: readonly ThreadTask<never, unknown>[];
 }): void {
   const { schemas } = workerData as { schemas: Record<string, TSchema> };
@@ -164,16 +174,27 @@ export function serveBodyThread({
   const validators = new Map<string, Validator>();
 
   const read = ({ blocks, asked }: Extract<Work, { kind: 'read' }>): BodyReading => {
-    const { schemaKey, wantsCanonical, facts } = asked;
+    const { schemaKey, wantsCanonical, facts, translation } = asked;
     const schema = schemas[schemaKey];
     if (schema === undefined) throw new Error(`no schema ${schemaKey}`);
     const validate =
       validators.get(schemaKey) ?? validation.compile(schema, { isChange: isChange(schemaKey) });
     validators.set(schemaKey, validate);
-    const reading = readBody(Buffer.concat(blocks), (value) => validate(value, facts), wantsCanonical);
+    const reading = readBody(
+      Buffer.concat(blocks),
+      (value) => validate(value, facts),
+      wantsCanonical,
+      translation && translationOf(translation),
+    );
     const prepare = preparations[schemaKey];
     const prepared = reading.kind === 'valid' && prepare !== undefined ? prepare(reading.value, facts) : null;
     return reading.kind === 'valid' && prepared !== null ? { ...reading, value: null, prepared } : reading;
+  };
+
+  const translationOf = ({ key, headers }: NonNullable<AskedReading['translation']>) => {
+    const translate = translations[key];
+    if (translate === undefined) throw new Error(`no translation ${key}`);
+    return (value: unknown) => translate(value, headers);
   };
 
   const runTask = ({ name, input }: Extract<Work, { kind: 'task' }>): unknown => {

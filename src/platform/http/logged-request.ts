@@ -3,7 +3,7 @@ import { isUuid } from '../ids.ts';
 import { plainAddress } from '../network.ts';
 import { apiPrefix } from './admission.ts';
 import { maskText, redact } from './redaction.ts';
-import type { RequestHolder, Route } from './route.ts';
+import type { RequestHolder } from './route.ts';
 
 /**
  * What an organization is told later of what it asked. It is made of a request that is over, of which nothing else is kept:
@@ -83,7 +83,8 @@ function describeRequest(
   { organizationId, apiKey }: RequestHolder,
   { durationMs, endedAtMs }: { durationMs: number; endedAtMs: number },
 ): LoggedRequest {
-  const { route = null } = request.routeOptions.config;
+  const { route = null, wire = null } = request.routeOptions.config;
+  const pattern = wire === null ? route && `${apiPrefix}${route.path}` : `${wire.peer.prefix}${wire.path}`;
   const querySchema = route?.query ?? null;
   const { errorMessage: message, shownBody: body, resourceId } = request;
   const params = (request.params ?? {}) as Readonly<Record<string, unknown>>; // Fastify's: texts by their names.
@@ -95,8 +96,8 @@ function describeRequest(
     startedAtMs: endedAtMs - durationMs,
     apiKey,
     method: request.method.slice(0, 20),
-    path: route === null ? showUnknownPath(request.raw.url ?? '') : showPath(route, params),
-    route: route === null ? null : `${apiPrefix}${route.path}`,
+    path: pattern === null ? showUnknownPath(request.raw.url ?? '') : showPath(pattern, params),
+    route: pattern,
     query: querySchema === null ? null : redact(querySchema, request.query),
     status: reply.raw.writableFinished ? reply.statusCode : null,
     errorName: request.errorName,
@@ -118,12 +119,11 @@ function cut(text: string, lengthMax: number): string {
   return text.length <= lengthMax ? text : Buffer.from(text.slice(0, lengthMax - 1)).toString() + '…';
 }
 
-function showPath({ path }: Route, params: Readonly<Record<string, unknown>>): string {
-  const shown = path.replaceAll(/:(\w+)/g, (_parameter, name: string) => {
+function showPath(pattern: string, params: Readonly<Record<string, unknown>>): string {
+  return pattern.replaceAll(/:(\w+)/g, (_parameter, name: string) => {
     const value = params[name];
     return typeof value === 'string' && isUuid(value) ? value.toLowerCase() : '…';
   });
-  return `${apiPrefix}${shown}`;
 }
 
 /** Of a path that there is not, words: anything else in it may be an address, or a key. */

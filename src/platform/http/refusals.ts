@@ -20,16 +20,24 @@ import {
   unauthorized,
 } from './errors.ts';
 
-/** What goes wrong, as the client reads it: always the error envelope, also where no request could be parsed. */
+/**
+ * What goes wrong, as the client reads it: always the error envelope, also where no request could be parsed, or that of the
+ * service for which the client was written.
+ */
 
 export function sendError(reply: FastifyReply, error: PublicError): void {
   reply.request.errorName = error.definition.name;
   reply.request.errorMessage = error.message;
+  const { peer = reply.request.routeOptions.config.wire?.peer } = reply.request.routeOptions.config;
+  const { statusCode, body } = peer?.showError(error) ?? {
+    statusCode: error.definition.statusCode,
+    body: toEnvelope(error),
+  };
   void reply
-    .code(error.definition.statusCode)
+    .code(statusCode)
     .headers(error.headers)
     .header('content-type', 'application/json; charset=utf-8')
-    .send(JSON.stringify(toEnvelope(error)));
+    .send(JSON.stringify(body));
 }
 
 export function toPublicError(cause: unknown, request: { id: string }, log: Log): PublicError {

@@ -1,4 +1,5 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { IncomingHttpHeaders } from 'node:http';
 import { formatBytes } from '../bytes.ts';
 import { now, sleep } from '../clock.ts';
 import { isUuid } from '../ids.ts';
@@ -38,6 +39,7 @@ import {
 import { readTraceId } from './trace.ts';
 import { holdUnsent } from './unsent.ts';
 import { isUnstorable, type RuleFacts, type Validation, type Validator } from './validation.ts';
+import { headersFor, wireKey, type WireRoute } from './wire.ts';
 
 /** A request of the API from its admission to its response. */
 
@@ -74,6 +76,7 @@ export async function runRoute(
   reply: FastifyReply,
 ): Promise<FastifyReply> {
   const { caller } = request;
+  const { wire = null } = request.routeOptions.config;
   if (caller === null) throw new Error('a route was reached without admission');
   if (checks.params !== null && checks.params(request.params).length > 0) {
     // `GET /email/send`: the router takes a fixed name of another path for an id.
@@ -82,7 +85,8 @@ export async function runRoute(
       ? resourceNotFound()
       : noSuchMethod(request, path);
   }
-  const query = checkQuery(checks.query, route, request.query);
+  const asked = request.query as Record<string, unknown>; // Fastify's query parser gives text or lists of texts.
+  const query = checkQuery(checks.query, route, wire?.translateQuery?.(asked) ?? asked);
 
   const collected = await collectInPlace(tools, request.raw, route.bodyBytesMax, caller.organizationId);
   let place: Share | null = null;
@@ -98,6 +102,8 @@ export async function runRoute(
     const body = await readRouteBody(tools, route, checks, collected, {
       wantsCanonical: key !== null,
       facts,
+      wire,
+      headers: request.headers,
       onRead: (value) => (sent = value),
     });
     if (body.kind === 'invalid') throw await refuseBody(tools, route, caller, key, body.issues);
@@ -116,7 +122,7 @@ export async function runRoute(
           ? null
           : toScopedKey(tools.secrets, {
               organizationId: caller.organizationId,
-              endpoint: routeKey(route),
+              endpoint: wire === null ? routeKey(route) : wireKey(wire),
               key,
               params: request.params,
               bodyDigest: body.canonical,
@@ -125,7 +131,7 @@ export async function runRoute(
       traceId: readTraceId(request.headers.traceparent),
     });
     request.resourceId = idOf(response);
-    const written = writeResponse(route, response);
+    const written = wire === null ? writeResponse(route, response) : writeAnswer(wire, response);
     answerBytes = written.body.length;
     return sendResponse(tools, request, reply, route, written);
   } catch (cause) {
@@ -168,9 +174,8 @@ function lowerIds(params: unknown): unknown {
   );
 }
 
-function checkQuery(validate: Validator, route: Route, query: unknown): unknown {
-  // Fastify's query parser gives text or lists of texts.
-  const given = withoutEmptyFilters(route, query as Record<string, unknown>);
+function checkQuery(validate: Validator, route: Route, query: Readonly<Record<string, unknown>>): unknown {
+  const given = withoutEmptyFilters(route, query);
   const repeated = Object.keys(given).filter((name) => Array.isArray(given[name]));
   const issues =
     repeated.length > 0
@@ -202,14 +207,22 @@ async function readRouteBody(
   route: Route,
   checks: Checks,
   body: CollectedBody,
-  asked: { wantsCanonical: boolean; facts: RuleFacts; onRead: (value: unknown) => void },
+  asked: {
+    wantsCanonical: boolean;
+    facts: RuleFacts;
+    wire: WireRoute | null;
+    headers: IncomingHttpHeaders;
+    onRead: (value: unknown) => void;
+  },
 ): Promise<Exclude<BodyReading, { kind: 'malformed' }>> {
-  const { wantsCanonical, facts, onRead } = asked;
+  const { wantsCanonical, facts, wire, onRead } = asked;
   const validate = checks.body;
   if (validate === null) {
     const canonical = wantsCanonical ? sha256(canonicalJson(null)) : null;
     return { kind: 'valid', value: undefined, canonical };
   }
+  const translate = wire?.translateBody ?? null;
+  const headers = wire === null ? {} : headersFor(wire, asked.headers);
   const reading =
     body.length < largeBodyBytesMin
       ? readBody(
@@ -219,8 +232,14 @@ async function readRouteBody(
             return validate(value, facts);
           },
           wantsCanonical,
+          translate && ((value) => translate(value, headers)),
         )
-      : await readLargeBody(tools, body.blocks, { schemaKey: routeKey(route), wantsCanonical, facts });
+      : await readLargeBody(tools, body.blocks, {
+          schemaKey: routeKey(route),
+          wantsCanonical,
+          facts,
+          translation: wire === null || translate === null ? null : { key: wireKey(wire), headers },
+        });
   if (reading.kind === 'malformed')
     throw new PublicError(badRequest, `The request is malformed: ${reading.problem}.`);
   if (reading.kind === 'valid') onRead(reading.value);
@@ -333,6 +352,14 @@ function writeResponse(route: Route, response: RouteResponse): WrittenResponse {
       };
     }
   }
+}
+
+/** In the form of the service that the request was written for. */
+function writeAnswer(wire: WireRoute, response: RouteResponse): WrittenResponse {
+  const { headers, body } = writeResponse(wire.route, response);
+  const answer = response.kind === 'json' ? response.body : (JSON.parse(body.toString()) as unknown);
+  const shown = wire.showAnswer(answer);
+  return { statusCode: shown.statusCode, headers, body: Buffer.from(JSON.stringify(shown.body)) };
 }
 
 function toBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {

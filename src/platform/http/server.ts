@@ -10,7 +10,7 @@ import { type BodyPool, type BodyPoolName, heldIn, type HeldInBodyPools } from '
 import { declaredBytes } from './body-reader.ts';
 import { shareConnections } from './connection-shares.ts';
 import { badRequest, notFound, PublicError } from './errors.ts';
-import { createKnownPaths } from './known-paths.ts';
+import { createKnownPaths, pathOf } from './known-paths.ts';
 import { noteRequest, type NoteRequest } from './logged-request.ts';
 import { addPage, createPageCounter, type PageTools } from './page-handler.ts';
 import {
@@ -31,6 +31,7 @@ import {
 } from './route-handler.ts';
 import { readTraceId } from './trace.ts';
 import type { Validation } from './validation.ts';
+import type { Peer, WireRoute } from './wire.ts';
 
 /**
  * The HTTP edge. A request is refused by the first of these that it fails, in this order: key (401), rate limit
@@ -54,6 +55,8 @@ export type HttpServerOptions = RouteServices & {
   newId: NewId;
   routes: readonly Route[];
   pages: readonly WebPage[];
+  /** The API in the forms of other services. Left out: there are none. */
+  wires?: readonly WireRoute[];
   validation: Validation;
   admit: Admit;
   /** Null when requests can be served, else what is missing. */
@@ -236,6 +239,10 @@ export async function startHttpServer(options: HttpServerOptions): Promise<HttpS
     });
     if (route.isForBrowsers) addPreflight(app, route);
   }
+  addWires(app, options.wires ?? [], (wire) => {
+    const checks = compileChecks(wire.route, options.validation);
+    return (request, reply) => runRoute(tools, wire.route, checks, request, reply);
+  });
   app.setNotFoundHandler((request, reply) => {
     const path = tools.knownPaths.find(request.url);
     sendError(
@@ -306,6 +313,22 @@ function addPreflight(app: FastifyInstance, { method, path }: Route): void {
   );
 }
 
+/** What a peer has beside its wire routes is answered in its form as well. */
+function addWires(
+  app: FastifyInstance,
+  wires: readonly WireRoute[],
+  handlerOf: (wire: WireRoute) => (request: FastifyRequest, reply: FastifyReply) => Promise<FastifyReply>,
+): void {
+  for (const wire of wires) {
+    const { peer, method, path, route } = wire;
+    app.route({ method, url: `${peer.prefix}${path}`, config: { route, wire }, handler: handlerOf(wire) });
+  }
+  for (const peer of new Set(wires.map((wire) => wire.peer)))
+    app.all(`${peer.prefix}/*`, { config: { peer } }, ({ method, url }) => {
+      throw peer.refuseUnknown({ method, path: pathOf(url).slice(peer.prefix.length) });
+    });
+}
+
 /** `admissions` are requests whose organization is not known yet. */
 type ServerState = { admissions: number; isStopping: boolean };
 
@@ -329,6 +352,10 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     route?: Route;
     page?: WebPage;
+    /** Of a request in the form of another service, beside the route that carries it out. */
+    wire?: WireRoute;
+    /** Of a path that is not understood of that service. */
+    peer?: Peer;
     /** As of a page: supervisors and load balancers ask every few seconds. */
     isRoutine?: boolean;
   }
