@@ -1,13 +1,15 @@
--- Owner: request-log. What organizations asked of the API: all that was refused, and a sample of the rest.
+-- Owner: request-log. What organizations asked of the API, by requests and by SMTP: all that was refused, and a sample of the rest.
 
 create table request_log (
   organization_id uuid not null,
-  -- The `x-request-id` of its answer.
+  -- The `x-request-id` of its answer; of what came by SMTP, that of the message.
   id uuid not null,
   created_at timestamptz not null,
+  source text not null check (source in ('api', 'smtp')),
   -- Null where a device asked with its secret.
   api_key_id uuid,
   api_key_name text check ((api_key_name is null) = (api_key_id is null)),
+  -- Of SMTP, the command.
   method text not null check (length(method) <= 20),
   -- Without the query, and of its parameters only ids.
   path text not null check (length(path) <= 500),
@@ -15,7 +17,7 @@ create table request_log (
   route text,
   -- As the schema of the route lets them be shown.
   query json,
-  -- Null where the client left before its answer.
+  -- Null where the client left before its answer. Of SMTP, the code of the reply.
   status smallint check (status between 100 and 599),
   error_name text,
   message text check (length(message) <= 2000),

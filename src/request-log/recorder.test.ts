@@ -69,6 +69,7 @@ function note(organizationId: string, kind: LoggedKind, times = 1, more: Partial
       id: newId(),
       organizationId,
       startedAtMs: clock.nowMs(),
+      source: 'api',
       apiKey: { id: newId(), name: 'Key' },
       method: 'POST',
       path: `/v1/${kind}`,

@@ -5,6 +5,7 @@ import { paginationParameters, readPage, toList } from '../platform/http/paginat
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
 import { idParameter, listOf, literals } from '../platform/http/shapes.ts';
 import { lowestIdAt } from '../platform/ids.ts';
+import { loggedSources, type LoggedSource } from '../platform/http/logged-request.ts';
 import type { Database } from '../platform/postgres/database.ts';
 import { keptMs } from './retention.ts';
 import { type ListedRequest, listedRequest, type RequestRecord, requestRecord } from './schema.ts';
@@ -32,11 +33,18 @@ export function requestLogRoutes({ database, clock, flush }: RequestLogRouteTool
       tag: 'Request log',
       summary: 'List requests that were made',
       description:
-        'The refused requests of your organization, and a sample of the others, of the last 7 days. What is refused for an invalid key belongs to nobody, and is not in it. Where there are very many of a kind, some are kept, and `left_out` says how many more there were.',
+        'The refused requests of your organization, and a sample of the others, of the last 7 days, with what was refused and accepted by SMTP. What is refused for an invalid key belongs to nobody, and is not in it. Where there are very many of a kind, some are kept, and `left_out` says how many more there were.',
       query: Type.Object(
         {
           ...paginationParameters,
-          method: Type.Optional(literals(['GET', 'HEAD', 'POST', 'PATCH', 'PUT', 'DELETE'])),
+          source: Type.Optional(
+            literals(loggedSources, { description: 'Requests of the API, or what came by SMTP.' }),
+          ),
+          method: Type.Optional(
+            literals(['GET', 'HEAD', 'POST', 'PATCH', 'PUT', 'DELETE', 'AUTH', 'MAIL', 'RCPT', 'DATA'], {
+              description: 'The last four are commands of SMTP; `DATA` is a message.',
+            }),
+          ),
           path: Type.Optional(
             Type.String({
               maxLength: 500,
@@ -103,6 +111,7 @@ export const requestLogFormats = {
 };
 
 function toFilter(query: {
+  source?: LoggedSource;
   method?: string;
   path?: string;
   status?: string;
@@ -110,8 +119,9 @@ function toFilter(query: {
   request_id?: string;
   resource_id?: string;
 }): store.RequestFilter {
-  const { method, path, status, key_id: apiKeyId, request_id: id, resource_id: resourceId } = query;
+  const { source, method, path, status, key_id: apiKeyId, request_id: id, resource_id: resourceId } = query;
   return {
+    ...(source !== undefined && { source }),
     ...(method !== undefined && { method }),
     ...(path !== undefined && { path }),
     ...(status !== undefined && {
@@ -131,7 +141,7 @@ function showListed(row: store.RequestRow): ListedRequest {
   return {
     id: row.id,
     created_at: row.created_at.toISOString(),
-    source: 'api',
+    source: row.source,
     method: row.method,
     path: row.path,
     route: row.route,

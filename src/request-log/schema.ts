@@ -1,13 +1,20 @@
 import { type Static, Type } from 'typebox';
+import { loggedSources } from '../platform/http/logged-request.ts';
 import { instant, literals, textOrNull } from '../platform/http/shapes.ts';
 
 /** A request as the API shows it in a list. */
 export const listedRequest = Type.Object(
   {
-    id: Type.String({ format: 'uuid', description: 'The `x-request-id` of its answer.' }),
+    id: Type.String({
+      format: 'uuid',
+      description: 'The `x-request-id` of its answer; of what came by SMTP, its own.',
+    }),
     created_at: instant,
-    source: literals(['api']),
-    method: Type.String(),
+    source: literals(loggedSources, { description: 'How it came in.' }),
+    method: Type.String({
+      description:
+        'Of what came by SMTP, the command: `AUTH`, `MAIL`, `RCPT`, or `DATA`, which is a message.',
+    }),
     path: Type.String({
       description:
         'As it was asked for, without its query. What is no id, or no word where there is no such path, is shown as `…`.',
@@ -16,7 +23,8 @@ export const listedRequest = Type.Object(
       description: 'The path of the operation, such as `/v1/contacts/:id`; null where there is none.',
     }),
     status: Type.Union([Type.Integer(), Type.Null()], {
-      description: 'Null where the client closed the connection before its answer.',
+      description:
+        'Null where the client closed the connection before its answer. Of what came by SMTP, the code of the reply: 250 was accepted, 4xx put off, 5xx refused.',
     }),
     error_name: textOrNull,
     message: Type.Union([Type.String(), Type.Null()], {

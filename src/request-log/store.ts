@@ -1,5 +1,5 @@
 import { dateOf } from '../platform/clock.ts';
-import type { LoggedRequest } from '../platform/http/logged-request.ts';
+import type { LoggedRequest, LoggedSource } from '../platform/http/logged-request.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
 import { defineStatement } from '../platform/postgres/parameters.ts';
@@ -8,7 +8,7 @@ import { allOf, type Predicate, toPredicate } from '../platform/postgres/predica
 /** A request with the number of those that it stands for besides itself. */
 export type LogEntry = { request: LoggedRequest; leftOut: number };
 
-const columns = `id, created_at, api_key_id, api_key_name, method, path, route, query, status, error_name, message,
+const columns = `id, created_at, source, api_key_id, api_key_name, method, path, route, query, status, error_name, message,
   remote_address, user_agent, duration_ms, idempotency_key, is_replay, resource_id, body, left_out`;
 
 const insertRequests = defineStatement<readonly LogEntry[]>('request_log_insert', ({ rows }) => {
@@ -16,6 +16,7 @@ const insertRequests = defineStatement<readonly LogEntry[]>('request_log_insert'
     organization_id: ['uuid', ({ request }) => request.organizationId],
     id: ['uuid', ({ request }) => request.id],
     created_at: ['timestamptz', ({ request }) => dateOf(request.startedAtMs)],
+    source: ['text', ({ request }) => request.source],
     api_key_id: ['uuid', ({ request }) => request.apiKey?.id ?? null],
     api_key_name: ['text', ({ request }) => request.apiKey?.name ?? null],
     method: ['text', ({ request }) => request.method],
@@ -51,6 +52,7 @@ export async function insertLogEntries(connection: Connection, entries: readonly
 }
 
 export type RequestFilter = {
+  source?: LoggedSource;
   method?: string;
   /** The path as it was asked for, or the pattern of its route. */
   path?: string;
@@ -64,6 +66,7 @@ export type RequestFilter = {
 export type RequestRow = {
   id: string;
   created_at: Date;
+  source: LoggedSource;
   api_key_id: string | null;
   api_key_name: string | null;
   method: string;
@@ -81,7 +84,7 @@ export type RequestRow = {
   left_out: number;
 };
 
-const listedColumns = `id, created_at, api_key_id, api_key_name, method, path, route, status, error_name, message,
+const listedColumns = `id, created_at, source, api_key_id, api_key_name, method, path, route, status, error_name, message,
   remote_address, user_agent, duration_ms, idempotency_key, is_replay, resource_id, left_out`;
 
 /** What the index of refused requests holds. */
@@ -101,6 +104,7 @@ export async function listRequests(
   const where = (write: (parameter: string) => string, value: unknown) => {
     if (value !== undefined) conditions.push(toPredicate(write(`$${values.push(value)}`)));
   };
+  where((source) => `source = ${source}`, filter.source);
   where((method) => `method = ${method}`, filter.method);
   where((path) => `path = ${path} or route = ${path}`, filter.path);
   where((from) => `status >= ${from}`, filter.status?.from);

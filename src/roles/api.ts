@@ -359,6 +359,7 @@ export async function startApi(
   );
   const submission = await startSubmission(installation, {
     ...serverOptions,
+    note: requestLog.note,
     runner: bodyThread,
     sending: createEmailSending({ database, acceptor, runner: bodyThread }),
     lent: server.lent,

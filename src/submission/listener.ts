@@ -14,7 +14,7 @@ import {
   type MessagesUnderWay,
 } from '../channels/email/smtp-listening/door.ts';
 import type { Admit } from '../platform/http/admission.ts';
-import { overloaded, PublicError } from '../platform/http/errors.ts';
+import { badRequest, overloaded, PublicError } from '../platform/http/errors.ts';
 import { createLocalRateLimiter, type LocalRateLimiter } from '../platform/http/local-rate-limit.ts';
 import type { Caller, RequestHolder } from '../platform/http/route.ts';
 import { toPublicError } from '../platform/http/refusals.ts';
@@ -244,7 +244,7 @@ function openServer(
       });
     },
     onRcptTo: (address, session, callback) => {
-      const refusal = judgeRecipient(address, session);
+      const refusal = judgeRecipient(state, address, session);
       callback(refusal && toError(refusal));
     },
     onData: (stream, session, callback) => {
@@ -404,12 +404,27 @@ async function beginMessage(state: State, session: SMTPServerSession): Promise<R
   }
 }
 
-function judgeRecipient({ address }: SMTPServerAddress, session: SMTPServerSession): Reply | null {
-  const { rcptTo } = session.envelope;
-  if (rcptTo.length >= recipientsMax)
-    return reply(452, '4.5.3', `Too many recipients: at most ${recipientsMax} in one message.`);
+/** Null, or the refusal. */
+function judgeRecipient(
+  state: State,
+  { address }: SMTPServerAddress,
+  session: SMTPServerSession,
+): Reply | null {
+  const refuse = (code: number, enhanced: string, sentence: string): Reply => {
+    const refusal = reply(code, enhanced, sentence);
+    const holder = state.users.get(session)?.holder;
+    const { clock, newId } = state.options;
+    if (holder !== undefined) {
+      const error = new PublicError(badRequest, sentence);
+      const refused = { id: newId(), holder, startedAtMs: clock.nowMs(), error, isCounted: true };
+      noteRefusal(state, session, { ...refused, command: 'RCPT' }, refusal);
+    }
+    return refusal;
+  };
+  if (session.envelope.rcptTo.length >= recipientsMax)
+    return refuse(452, '4.5.3', `Too many recipients: at most ${recipientsMax} in one message.`);
   return parseAddress(address) === null
-    ? reply(553, '5.1.3', 'The recipient must be an email address.')
+    ? refuse(553, '5.1.3', 'The recipient must be an email address.')
     : null;
 }
 

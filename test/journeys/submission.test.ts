@@ -328,6 +328,80 @@ describe('the same message', () => {
   });
 });
 
+describe('the log', () => {
+  type Entry = {
+    id: string;
+    source: string;
+    method: string;
+    status: number;
+    error_name: string | null;
+    message: string | null;
+  };
+  const list = async (query: string) => {
+    const { status, body } = await server.request<{ data: Entry[] }>('GET', `/v1/logs?${query}`);
+    expect(status).toBe(200);
+    return body.data;
+  };
+
+  test('has what was refused, with its sentence and nothing of what was in it, and what was accepted', async () => {
+    const { response } = await send({ ...mail, subject: 'Of the log' });
+    const refused = {
+      ...mail,
+      subject: 'canary-subject',
+      text: 'canary-text',
+      category: 'x',
+      from: 'a@elsewhere.test',
+    };
+    await expect(send(refused)).rejects.toThrow('554');
+    const entries = await list('source=smtp&method=DATA&limit=2');
+    expect(entries).toMatchObject([
+      {
+        source: 'smtp',
+        method: 'DATA',
+        status: 554,
+        error_name: 'bad_request',
+        message: expect.stringContaining('elsewhere.test'),
+        api_key: { name: 'Test key' },
+        remote_address: '127.0.0.1',
+      },
+      { status: 250, resource_id: idIn(response), error_name: null },
+    ]);
+    const { text } = await server.request('GET', `/v1/logs/${entries[0]!.id}`);
+    expect(text).toContain('[14 characters]');
+    expect(text).not.toContain('canary');
+    expect(text).not.toContain(server.key);
+    expect((await list('source=api&limit=100')).filter(({ source }) => source !== 'api')).toEqual([]);
+  });
+
+  test('has keys that may not send, also for the organization alone whose they are', async () => {
+    const { key } = await createApiKey(server.installation, {
+      organizationId: server.organizationId,
+      name: 'Reader of logs',
+      scopes: ['logs:read'],
+      expiresAt: null,
+    });
+    const client = await dial();
+    await client.ask('EHLO client.test');
+    await client.ask(`AUTH PLAIN ${plain(key)}`);
+    client.socket.destroy();
+    expect((await list('source=smtp&method=AUTH&limit=1'))[0]).toMatchObject({
+      status: 535,
+      error_name: 'forbidden',
+      api_key: { name: 'Reader of logs' },
+      user_agent: 'client.test',
+    });
+    const { body } = await server.request<{ data: Entry[] }>(
+      'GET',
+      '/v1/logs?source=smtp&method=AUTH',
+      undefined,
+      {
+        authorization: `Bearer ${rival.key}`,
+      },
+    );
+    expect(body.data).toEqual([]);
+  });
+});
+
 test('whom the header does not name is not shown to anybody', async () => {
   const answer = await submit(`${head}\r\nHi\r\n`, { recipients: ['secret@example.com', 'ADA@Example.com'] });
   const email = await read(idIn(answer));

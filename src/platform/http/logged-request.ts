@@ -5,6 +5,11 @@ import { apiPrefix } from './admission.ts';
 import { maskText, redact } from './redaction.ts';
 import type { RequestHolder } from './route.ts';
 
+/** How it came in. */
+export const loggedSources = ['api', 'smtp'] as const;
+
+export type LoggedSource = (typeof loggedSources)[number];
+
 /**
  * What an organization is told later of what it asked. It is made of a request that is over, of which nothing else is kept:
  * no header but two, and of the body no more than its schema allows (redaction.ts).
@@ -14,6 +19,7 @@ export type LoggedRequest = {
   id: string;
   organizationId: string;
   startedAtMs: number;
+  source: LoggedSource;
   apiKey: { id: string; name: string } | null;
   method: string;
   /** Without the query, and of its parameters only ids. */
@@ -94,6 +100,7 @@ function describeRequest(
     id: request.id,
     organizationId,
     startedAtMs: endedAtMs - durationMs,
+    source: 'api',
     apiKey,
     method: request.method.slice(0, 20),
     path: pattern === null ? showUnknownPath(request.raw.url ?? '') : showPath(pattern, params),
@@ -113,6 +120,42 @@ function describeRequest(
     body,
   };
 }
+
+/** What came by SMTP, as the log has it. The name that a client gives itself stands for its program. */
+export function describeSubmitted(submitted: SubmittedRequest, durationMs: number): LoggedRequest {
+  const { message, clientName, idempotencyKey } = submitted;
+  return {
+    ...submitted,
+    source: 'smtp',
+    path: smtpPath,
+    route: null,
+    query: null,
+    message: message === null ? null : maskText(cut(message, messageLengthMax)),
+    remoteAddress: plainAddress(submitted.remoteAddress),
+    userAgent: clientName === '' ? null : maskText(cut(clientName, userAgentLengthMax)),
+    durationMs: Math.round(durationMs),
+    idempotencyKey: idempotencyKey === null ? null : maskText(cut(idempotencyKey, 256)),
+  };
+}
+
+/** Has no path, and the log shows one for each. */
+const smtpPath = 'smtp';
+
+export type SubmittedRequest = Pick<
+  LoggedRequest,
+  | 'id'
+  | 'organizationId'
+  | 'startedAtMs'
+  | 'apiKey'
+  | 'method'
+  | 'status'
+  | 'errorName'
+  | 'message'
+  | 'idempotencyKey'
+  | 'isReplay'
+  | 'resourceId'
+  | 'body'
+> & { remoteAddress: string; clientName: string };
 
 /** A text that is cut off would keep the whole in memory. */
 function cut(text: string, lengthMax: number): string {
