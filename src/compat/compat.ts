@@ -1,6 +1,7 @@
 import { type Route, routeKey } from '../platform/http/route.ts';
 import { type BodyTranslation, wireKey, type WireRoute } from '../platform/http/wire.ts';
-import { resendWires, unsupportedCalls, unsupportedFields } from './resend/resend.ts';
+import { postmarkCalls, postmarkFields, postmarkWires } from './postmark/postmark.ts';
+import { resendCalls, resendFields, resendWires } from './resend/resend.ts';
 import type { UnsupportedCall, UnsupportedField, Wire } from './wire.ts';
 
 /**
@@ -18,7 +19,10 @@ export const services: Readonly<
       unsupportedFields: readonly UnsupportedField[];
     }
   >
-> = { resend: { wires: resendWires, unsupportedCalls, unsupportedFields } };
+> = {
+  resend: { wires: resendWires, unsupportedCalls: resendCalls, unsupportedFields: resendFields },
+  postmark: { wires: postmarkWires, unsupportedCalls: postmarkCalls, unsupportedFields: postmarkFields },
+};
 
 const wires = Object.values(services).flatMap((service) => service.wires);
 

@@ -2,7 +2,7 @@
 import { Resend } from 'resend';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApiKey } from '../../src/accounts/accounts.ts';
-import { unsupportedFields } from '../../src/compat/resend/resend.ts';
+import { resendFields } from '../../src/compat/resend/resend.ts';
 import { authorize, eventually, read, rowsOf, settled } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
@@ -213,7 +213,7 @@ describe('emails.send', () => {
   });
 });
 
-test.each(unsupportedFields.map(({ field, example }) => [field, example] as const))(
+test.each(resendFields.map(({ field, example }) => [field, example] as const))(
   'an email with what is said not to be understood is refused: %s',
   async (_field, example) => {
     const response = await server.request('POST', '/compat/resend/emails', { ...email, ...example });

@@ -3,11 +3,12 @@ import { notFound, PublicError } from '../../platform/http/errors.ts';
 import { json, type Route } from '../../platform/http/route.ts';
 import type { Peer } from '../../platform/http/wire.ts';
 import { isObject } from '../fields.ts';
+import { refuseUnknown } from '../unknown.ts';
 import type { UnsupportedCall, UnsupportedField, Wire } from '../wire.ts';
 import { showEmail, toBatch, toEmail } from './emails.ts';
 import { showError } from './errors.ts';
 
-export const unsupportedCalls: readonly UnsupportedCall[] = [
+export const resendCalls: readonly UnsupportedCall[] = [
   { path: '/emails/:id/cancel', call: 'emails.cancel', instead: 'not yet' },
   { path: '/emails/:id/share', call: 'emails.share', instead: 'there are no public links to emails' },
   { path: '/emails/metrics', call: 'emails.metrics', instead: 'not yet' },
@@ -23,7 +24,7 @@ export const unsupportedCalls: readonly UnsupportedCall[] = [
   { path: '/api-keys', call: 'apiKeys', instead: 'keys are made by the operator' },
 ];
 
-export const unsupportedFields: readonly UnsupportedField[] = [
+export const resendFields: readonly UnsupportedField[] = [
   {
     field: 'scheduledAt',
     example: { scheduled_at: '2030-01-01T00:00:00Z' },
@@ -50,17 +51,8 @@ export const unsupportedFields: readonly UnsupportedField[] = [
 const peer: Peer = {
   prefix: '/compat/resend',
   showError,
-  refuseUnknown: ({ method, path }) => {
-    const known = unsupportedCalls.find((one) => isBelow(path, one.path));
-    const more = known === undefined ? '' : ` (${known.call}: ${known.instead})`;
-    return new PublicError(notFound, `${method} ${path.slice(0, 200)} is not understood here${more}.`);
-  },
+  refuseUnknown: (asked) => refuseUnknown(resendCalls, asked),
 };
-
-function isBelow(path: string, pattern: string): boolean {
-  const given = path.split('/');
-  return pattern.split('/').every((part, index) => part.startsWith(':') || part === given[index]);
-}
 
 /** What programs may ask that use Resend's SDK. */
 export const resendWires: readonly Wire[] = [

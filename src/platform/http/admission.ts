@@ -68,7 +68,7 @@ async function admitRequest(
   admit: Admit,
 ): Promise<void> {
   const admission = await admit({
-    authorization: readAuthorization(request.raw),
+    authorization: readKey(request),
     address: request.ip,
     scope: route?.scope ?? null,
     countsAs: route?.countEvents ? 'event' : 'request',
@@ -103,6 +103,14 @@ export function countOthers(
   const { rate, error } = counted;
   tellRate(reply, rate);
   if (error !== null) throw error;
+}
+
+/** Of a request in the form of another service, where that has it. */
+function readKey({ raw, headers, routeOptions }: FastifyRequest): string {
+  const { keyHeader } = routeOptions.config.wire?.peer ?? {};
+  if (keyHeader === undefined) return readAuthorization(raw);
+  const key = headers[keyHeader];
+  return typeof key === 'string' ? key : '';
 }
 
 /** The key of `Authorization: Bearer <key>`, or an empty text; of two such headers neither is believed. */

@@ -11,6 +11,8 @@ import type { Route } from './route.ts';
 export type Peer = {
   /** Where its API begins: `/compat/resend`. */
   prefix: string;
+  /** In lower case, the header that is an API key; left out: `authorization`, as ours. */
+  keyHeader?: string;
   showError: (error: PublicError) => ShownAnswer;
   /** What a request is told whose path or method is not among those that are understood; said of the path below `prefix`. */
   refuseUnknown: (asked: { method: string; path: string }) => PublicError;

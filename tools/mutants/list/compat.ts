@@ -36,4 +36,20 @@ export const compat: readonly Mutant[] = [
     named: 'in the form of the SDK',
     harm: 'a program does not understand why it was refused',
   },
+  {
+    file: 'src/platform/http/admission.ts',
+    from: 'if (keyHeader === undefined) return readAuthorization(raw);',
+    to: 'if (keyHeader === undefined || headers[keyHeader] === undefined) return readAuthorization(raw);',
+    tests: ['test/journeys/compat-postmark.test.ts'],
+    named: 'the token is the key',
+    harm: 'a request is carried out for another key than that of its form',
+  },
+  {
+    file: 'src/compat/postmark/emails.ts',
+    from: "on_error: 'skip' }",
+    to: "on_error: 'refuse_all' }",
+    tests: ['test/journeys/compat-postmark.test.ts'],
+    named: 'a batch has a result for each',
+    harm: 'one wrong email keeps a whole batch from being sent',
+  },
 ];
