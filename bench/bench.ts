@@ -15,6 +15,7 @@ import { benchNodes } from './nodes.ts';
 import { stopAllOnExit } from './processes.ts';
 import { benchPush } from './push.ts';
 import { benchSms } from './sms.ts';
+import { benchSubmission } from './submission.ts';
 import { benchTransactional } from './transactional.ts';
 import { benchWebhooks } from './webhooks.ts';
 
@@ -39,6 +40,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   nodes: benchNodes,
   push: benchPush,
   sms: benchSms,
+  submission: benchSubmission,
   transactional: benchTransactional,
   webhooks: benchWebhooks,
 };

@@ -10,10 +10,12 @@ export async function compareOnApi<Comparison, Measurement>(
     roundsCount,
     warmUp,
     comparisons,
+    settings = {},
   }: {
     roundsCount: number;
     warmUp: Comparison;
     comparisons: readonly Comparison[];
+    settings?: Record<string, string>;
   },
   measureOnce: (
     installation: BenchInstallation,
@@ -27,6 +29,7 @@ export async function compareOnApi<Comparison, Measurement>(
       POSTILLION_DATA_DIR: installation.dataDirectory,
       PORT: '0',
       LOG_LEVEL: 'info',
+      ...settings,
     });
     const measured = comparisons.map(() => [] as Measurement[]);
     await measureOnce(installation, server, warmUp);
@@ -46,8 +49,7 @@ export async function compareOnApi<Comparison, Measurement>(
 export async function measureLoad(
   { dataDirectory }: BenchInstallation,
   server: ServerProcess,
-  order: {
-    request: string | { file: string };
+  order: ({ request: string | { file: string } } | { smtp: { port: number; key: string } }) & {
     connections: number;
     seconds: number;
     isNumbered?: boolean;
@@ -57,7 +59,10 @@ export async function measureLoad(
   const apiBeforeUs = cpuUs(server.pid) ?? 0;
   const postgresBeforeUs = postgresCpuUs(dataDirectory);
   const { port } = new URL(server.url);
-  const load = startModule('bench/load-process.ts', [JSON.stringify({ port: Number(port), ...order })]);
+  const load =
+    'smtp' in order
+      ? startModule('bench/submission-load-process.ts', [JSON.stringify({ ...order, ...order.smtp })])
+      : startModule('bench/load-process.ts', [JSON.stringify({ port: Number(port), ...order })]);
   const line = await load.nextLine((candidate) => 'perSecond' in candidate);
   const result = line as { perSecond: number; count: number; statuses: object; p50Ms: number; p99Ms: number };
   const refused = Object.keys(result.statuses).filter((status) => status !== '202');

@@ -78,9 +78,9 @@ async function readInTurn(
   { blocks, length, recipients }: ArrivedMessage,
 ): Promise<ReadMessage> {
   const at = now(clock);
-  const [first = Buffer.alloc(0)] = blocks;
-  if (length < largeBodyBytesMin && headLengthOf(first) <= headBytesMax)
-    return readMessage({ source: Buffer.concat(blocks), recipients, at });
+  const small = length < largeBodyBytesMin ? Buffer.concat(blocks) : null;
+  if (small !== null && headLengthOf(small) <= headBytesMax)
+    return readMessage({ source: small, recipients, at });
   const sources = blocks.map(ownBytes);
   const message: Omit<Message, 'source'> = { recipients, at };
   return runner.run(

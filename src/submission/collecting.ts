@@ -68,6 +68,8 @@ export function collectMessage(stream: Readable, tools: CollectingTools): Promis
     );
     if (tools.refused !== undefined) refuse(tools.refused);
     stream.on('data', (chunk: Buffer) => {
+      // What still comes before the connection ends must not take anything again.
+      if (isOver) return;
       received += chunk.length;
       sinceStep += chunk.length;
       if (sinceStep >= stepBytes) {

@@ -145,6 +145,8 @@ type State = {
   door: Door;
   underWay: MessagesUnderWay & { messages: Map<string, Promise<void>> };
   users: WeakMap<SMTPServerSession, User>;
+  /** Those that have ended: a key that is looked up meanwhile is not theirs any more. */
+  ended: WeakSet<SMTPServerSession>;
   transactions: WeakMap<SMTPServerSession, Transaction>;
   connectionsOfKeys: Map<string, number>;
   wrongKeys: LocalRateLimiter;
@@ -173,6 +175,7 @@ export async function startSubmissionListener(options: SubmissionOptions): Promi
     }),
     underWay: { messages: new Map(), onAnswered: () => undefined },
     users: new WeakMap(),
+    ended: new WeakSet(),
     transactions: new WeakMap(),
     connectionsOfKeys: new Map(),
     wrongKeys: createLocalRateLimiter(options, { limit: wrongKeysPerMinute, subjectsMax: networksMax }),
@@ -264,6 +267,7 @@ function openServer(
       state.underWay.messages.set(session.id, answered);
     },
     onClose: (session) => {
+      state.ended.add(session);
       leaveKey(state, session);
     },
   };
@@ -332,6 +336,7 @@ async function authenticate(
   }
   const keyId = holder?.apiKey?.id;
   if (holder === undefined || keyId === undefined) throw new Error('a key that was taken has a holder');
+  if (state.ended.has(session)) return reply(421, '4.4.2', 'The connection has ended.');
   const used = state.connectionsOfKeys.get(keyId) ?? 0;
   if (used >= connectionsPerKeyMax) {
     const error = overloaded(`This API key has ${connectionsPerKeyMax} connections already.`);

@@ -5,11 +5,13 @@ import { connect, type Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { createTransport } from 'nodemailer';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createApiKey } from '../../src/accounts/accounts.ts';
 import {
   certificateForTests,
   expiredCertificateForTests,
   privateKeyForTests,
 } from '../support/certificate-for-tests.ts';
+import { type Transaction, unpreparedStatement } from '../../src/platform/postgres/database.ts';
 import { createManualClock } from '../support/manual-clock.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
@@ -217,6 +219,44 @@ describe('too many', () => {
     expect(answer).toMatch(/^235/);
     for (const { socket } of clients) socket.destroy();
   });
+});
+
+/** Resolves when a statement waits for the lock that `transaction` holds. */
+async function waitingForLocks(transaction: Transaction): Promise<void> {
+  await expect
+    .poll(() =>
+      transaction.rows(
+        unpreparedStatement(
+          `select true as waits from pg_locks where not granted and relation = 'api_keys'::regclass`,
+        ),
+      ),
+    )
+    .not.toEqual([]);
+}
+
+test('clients that leave while their key is looked up take no places of it', async () => {
+  const { key } = await createApiKey(server.installation, {
+    organizationId: server.organizationId,
+    name: 'Hasty',
+    scopes: ['email:send'],
+    expiresAt: null,
+  });
+  const hasty = await Promise.all(Array.from({ length: 25 }, () => dial('127.0.0.30')));
+  await server.installation.database.transaction(async (transaction) => {
+    await transaction.rows(unpreparedStatement('lock table api_keys in access exclusive mode'));
+    for (const { socket } of hasty) socket.write(`${plain(key)}\r\n`);
+    await waitingForLocks(transaction);
+    for (const { socket } of hasty) socket.resetAndDestroy();
+    await expect.poll(() => server.submission!.held()).toBe(0);
+  });
+  await expect.poll(() => server.submission!.held()).toBe(0);
+  const clients: Client[] = [];
+  for (let index = 0; index < 20; index += 1) {
+    const client = await dial('127.0.0.31');
+    expect(await client.ask(plain(key))).toMatch(/^235/);
+    clients.push(client);
+  }
+  for (const { socket } of clients) socket.destroy();
 });
 
 test('a client that falls silent in the middle of a message is sent away, and holds nothing any more', async () => {
