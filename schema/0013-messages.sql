@@ -14,6 +14,8 @@ create table messages (
       'sending', 'undelivered', 'expired',
       -- To somebody who cannot be reached anywhere.
       'skipped',
+      -- Of those that have a time of their own.
+      'scheduled', 'cancelled',
       -- Of chat-app messages.
       'read'
     )
@@ -31,6 +33,8 @@ create table messages (
   recipient_count integer not null check (recipient_count >= 0),
   created_at timestamptz not null,
   updated_at timestamptz not null,
+  -- When it is to be sent; null at once.
+  scheduled_at timestamptz,
   -- Whose message it is, also after the campaign was deleted.
   campaign_id uuid,
   -- From now on nobody is written to who was not yet: the campaign was cancelled, or waits.
@@ -103,7 +107,9 @@ create table recipients (
   -- What fills the placeholders for this recipient alone; null where the content is the same for all.
   variables json,
   status text not null default 'sent' check (
-    status in ('sent', 'delayed', 'delivered', 'opened', 'clicked', 'bounced', 'failed', 'complained', 'unsubscribed')
+    status in (
+      'sent', 'delayed', 'delivered', 'opened', 'clicked', 'bounced', 'failed', 'complained', 'unsubscribed', 'cancelled'
+    )
   ),
   status_at timestamptz not null,
   drop_reason text check (
@@ -163,7 +169,11 @@ create table delivery_queue (
   -- 0 transactional, 1 campaign: the lower goes first. 2: a campaign's that is paused; no worker claims it.
   lane smallint not null check (lane in (0, 1, 2)),
   due_at timestamptz not null,
+  -- From when on it is tried: of a message that has a time of its own, that time.
   accepted_at timestamptz not null,
+  -- Of a message that has a time of its own, until a hand-off is about to be announced: it may be cancelled, or get
+  -- another time.
+  is_cancellable boolean not null default false,
   -- Bounds how much a worker takes into memory at once.
   content_bytes integer not null,
   attempts smallint not null default 0,

@@ -1,6 +1,6 @@
 import { loadSendingPlans } from '../accounts/accounts.ts';
-import { findSuspension, hasHandedOff, tellWarnings } from '../messages/messages.ts';
-import { type Clock, dateOf, now, parseTimestamp } from '../platform/clock.ts';
+import { findSuspension, hasHandedOff, readSchedule, tellWarnings } from '../messages/messages.ts';
+import { type Clock, now } from '../platform/clock.ts';
 import type { AcceptOutcome } from '../platform/http/acceptance.ts';
 import { badRequest, PublicError, resourceNotFound, validationError } from '../platform/http/errors.ts';
 import type { ScopedKey } from '../platform/http/idempotency.ts';
@@ -123,20 +123,6 @@ export async function sendCampaign(
     const { organizationId, channel } = reference;
     return tellWarnings(await channel.findOversights(transaction, organizationId, campaign.content));
   });
-}
-
-/** A time further ahead is most likely a mistyped year. */
-const scheduleAheadMsMax = 366 * 24 * 60 * 60 * 1_000;
-
-function readSchedule(text: string, at: Date): Date | PublicError {
-  const epochMs = parseTimestamp(text);
-  if (epochMs === null) {
-    return new PublicError(badRequest, 'scheduled_at must be an ISO 8601 time with an offset or Z.');
-  }
-  if (epochMs <= at.getTime()) return new PublicError(badRequest, 'scheduled_at must be in the future.');
-  return epochMs - at.getTime() > scheduleAheadMsMax
-    ? new PublicError(badRequest, 'scheduled_at must be at most a year ahead.')
-    : dateOf(epochMs);
 }
 
 /** Sends a campaign at once that missed its time. */

@@ -27,7 +27,7 @@ const chatAppRefusals: Readonly<Record<ChatAppFailure, Refusal>> = {
 const chatAppStatusOfRecipients = `
   min(case
     when r.drop_reason is not null then 'failed'
-    when r.status in ('delivered', 'failed') then r.status
+    when r.status in ('delivered', 'failed', 'cancelled') then r.status
     when r.status = 'bounced' then 'failed'
     when r.status in ('opened', 'clicked', 'complained', 'unsubscribed') then 'read'
     when r.uncertain or (r.status <> 'delayed' and r.handed_off_at is not null) then 'sent'

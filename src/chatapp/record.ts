@@ -1,6 +1,6 @@
 import { codeParameter, type TemplateCategory } from '../channels/chatapp/template.ts';
 import type { ChatAppFailure } from '../channels/chatapp/provider.ts';
-import { showLabels } from '../messages/messages.ts';
+import { showLabels, showScheduledAt } from '../messages/messages.ts';
 import { redacted } from './parameters.ts';
 import type { ChatAppRecord, ChatAppStatus } from './schema.ts';
 import type { ChatAppRow } from './store.ts';
@@ -24,6 +24,7 @@ export function showChatApp(row: ChatAppRow): ChatAppRecord {
     status: row.status as ChatAppStatus, // Of the statuses that channel.ts gives to chat-app messages.
     error: describeError(row),
     uncertain: row.uncertain,
+    scheduled_at: showScheduledAt(row),
     created_at: row.created_at.toISOString(),
     sent_at: row.handed_off_at?.toISOString() ?? null,
     delivered_at: row.delivered_at?.toISOString() ?? null,

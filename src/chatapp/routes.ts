@@ -11,6 +11,7 @@ import {
   type LoadRecords,
   messageReadingRoutes,
   messageReference,
+  messageSchedulingRoutes,
   type MessageRouteTools,
   monthlyQuotaExceeded,
   prepareLargeBatch,
@@ -18,6 +19,7 @@ import {
   sendingSuspended,
   warningsHeader,
 } from '../messages/messages.ts';
+import { chatAppChannel } from './channel.ts';
 import { showChatApp } from './record.ts';
 import {
   chatAppCategory,
@@ -91,8 +93,18 @@ export function chatAppRoutes(tools: MessageRouteTools & SuppressionTools): Rout
         return prepared.map((one) => ({ prepared: one }));
       },
     }),
+    ...messageSchedulingRoutes(tools, {
+      channel: chatAppChannel,
+      path: '/chatapp',
+      scope: 'chatapp:send',
+      tag: 'Chat-app',
+      noun: 'a chat-app message',
+      idNoun: 'ChatApp',
+      named: 'number',
+      nameOf: (address) => address || null,
+    }),
     ...messageReadingRoutes(tools, {
-      channel: 'chatapp',
+      channel: chatAppChannel,
       path: '/chatapp',
       scope: 'chatapp:read',
       tag: 'Chat-app',

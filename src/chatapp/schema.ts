@@ -1,7 +1,14 @@
 import { type Static, type TSchema, Type } from 'typebox';
 import { contactReferenceFields } from '../audience/audience.ts';
 import { templateCategories } from '../channels/chatapp/template.ts';
-import { metadataInput, metadataRecord, tagsInput, tagsRecord } from '../messages/messages.ts';
+import {
+  metadataInput,
+  metadataRecord,
+  scheduledAtInput,
+  scheduledAtRecord,
+  tagsInput,
+  tagsRecord,
+} from '../messages/messages.ts';
 import { instant, literals } from '../platform/http/shapes.ts';
 
 /** A value is no longer than a whole filled text may be. */
@@ -38,13 +45,22 @@ export const chatAppSendBody = Type.Object(
     ),
     metadata: Type.Optional(metadataInput),
     tags: Type.Optional(tagsInput),
+    scheduled_at: Type.Optional(scheduledAtInput),
   },
   { title: 'SendChatAppRequest', additionalProperties: false, rules: ['chatapp-template'] },
 );
 
 export type ChatAppSendBody = Static<typeof chatAppSendBody>;
 
-export const chatAppStatuses = ['queued', 'sent', 'delivered', 'read', 'failed'] as const;
+export const chatAppStatuses = [
+  'scheduled',
+  'queued',
+  'sent',
+  'delivered',
+  'read',
+  'failed',
+  'cancelled',
+] as const;
 
 export type ChatAppStatus = (typeof chatAppStatuses)[number];
 
@@ -91,6 +107,7 @@ export const chatAppRecord = Type.Object(
       description:
         'A hand-off was cut off before the response, and it is still unknown whether the provider took the message.',
     }),
+    scheduled_at: scheduledAtRecord,
     created_at: instant,
     sent_at: orNull(instant),
     delivered_at: orNull(instant),

@@ -76,6 +76,7 @@ type Draft = Pick<ChatAppRequest, 'idempotencyKey'> & {
   template: ChatTemplate;
   parameters: TemplateParameters;
   labels: Labels;
+  scheduledAt: Submission['scheduledAt'];
 };
 
 /** In the order in which the rules of one message go by. */
@@ -98,7 +99,7 @@ function draft(
   const parameters = body.parameters ?? {};
   const issues = findParameterIssues(template.content, parameters);
   if (issues.length > 0) return new PublicError(validationError, issues.join(', '));
-  return { recipient, template, parameters, labels: body, idempotencyKey };
+  return { recipient, template, parameters, labels: body, scheduledAt: body.scheduled_at, idempotencyKey };
 }
 
 /** Those of the messages, as indexes, whose recipients want none of the kind. */
@@ -219,9 +220,18 @@ export function submitChatApp(message: {
   template: Pick<ChatTemplate, 'id' | 'name' | 'language' | 'category' | 'content'>;
   parameters: TemplateParameters;
   labels?: Labels;
+  scheduledAt?: Submission['scheduledAt'];
   idempotencyKey: ScopedKey | null;
 }): Submission {
-  const { organizationId, recipient, template, parameters, labels = {}, idempotencyKey } = message;
+  const {
+    organizationId,
+    recipient,
+    template,
+    parameters,
+    labels = {},
+    scheduledAt,
+    idempotencyKey,
+  } = message;
   const { to, contactId } = recipient;
   const { shown, code } = takeCode(template.content, parameters);
   const storedLabels = toStoredLabels(labels);
@@ -255,6 +265,7 @@ export function submitChatApp(message: {
     quotaUnits: 1,
     missingVariables: [],
     warnings: nameForeignSyntax(findForeignSyntax(listTemplateTexts(template.content))),
+    scheduledAt,
     idempotencyKey,
   };
 }

@@ -26,6 +26,7 @@ export const guideGroups: readonly { title: string; guides: readonly GuideFile[]
       inDocs('sms', 'Text messages', ['sms', 'sms-senders', 'sms-campaigns']),
       inDocs('push', 'Push notifications', ['push', 'push-devices', 'push-campaigns']),
       inDocs('chat-app', 'Chat-app messages', ['chat-app', 'chat-app-templates', 'chat-app-campaigns']),
+      inDocs('scheduling', 'Sending later', ['email', 'sms', 'push', 'chat-app']),
       inDocs('templates', 'Writing templates', ['templates', 'email']),
       inDocs('gallery', 'Using the gallery', ['template-gallery']),
       inDocs('audience', 'Audience', ['contacts', 'lists', 'tags', 'properties', 'segments']),

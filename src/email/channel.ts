@@ -1,6 +1,7 @@
 import { addressColumns, findBarredContacts } from '../audience/audience.ts';
 import { isSimulated, isSimulatedSuppression, parseAddress } from '../channels/email/email.ts';
 import type { FailureClass } from '../channels/outcome.ts';
+import { toPredicate } from '../platform/postgres/predicate.ts';
 import { isVerifiedDomain, loadVerifiedDomains } from '../domains/domains.ts';
 import { repeatsUncertain } from './stored.ts';
 import {
@@ -29,19 +30,22 @@ export const emailRefusals: Readonly<Record<FailureClass, Refusal>> = {
   other: { status: 'failed', type: 'soft' },
 };
 
+const isCounted = toPredicate(`r.drop_reason is distinct from 'duplicate' and r.status <> 'cancelled'`);
+
 /**
  * SQL for an email's status, over the rows of its recipients `r`. An address that was given twice counts once, a
- * dropped one counts as failed.
+ * dropped one counts as failed, and what was cancelled counts only where nothing else is left.
  */
 export const emailStatusOfRecipients = `
   case
-    when bool_and(r.drop_reason is not null or r.status in ('bounced', 'failed'))
-      filter (where r.drop_reason is distinct from 'duplicate') then 'failed'
+    when bool_or(r.status = 'cancelled')
+      and bool_and(r.status = 'cancelled' or r.drop_reason is not distinct from 'duplicate') then 'cancelled'
+    when bool_and(r.drop_reason is not null or r.status in ('bounced', 'failed')) filter (where ${isCounted}) then 'failed'
     when bool_and(r.drop_reason is null and r.status in ('delivered', 'opened', 'clicked', 'complained', 'unsubscribed'))
-      filter (where r.drop_reason is distinct from 'duplicate') then 'delivered'
+      filter (where ${isCounted}) then 'delivered'
     when bool_or(r.status in ('delivered', 'opened', 'clicked', 'complained', 'unsubscribed'))
-      and bool_or(r.drop_reason is distinct from 'duplicate'
-        and (r.drop_reason is not null or r.status in ('bounced', 'failed'))) then 'partially_delivered'
+      and bool_or(${isCounted} and (r.drop_reason is not null or r.status in ('bounced', 'failed')))
+      then 'partially_delivered'
     when bool_or(r.handed_off_at is not null) then 'sent'
     else 'queued'
   end`;
@@ -77,7 +81,8 @@ export const emailChannel: MessageChannel = {
     isSimulated,
   },
   refreshStatus: defineMessageStatus('email', emailStatusOfRecipients),
-  eventOf: (what) => `email.${what}`,
+  // Whoever cancels is answered whom that has kept it from.
+  eventOf: (what) => (what === 'cancelled' ? null : `email.${what}`),
   objections: {
     findBarred: (connection, contacts) => findBarredContacts(connection, 'email', contacts),
     askedForCategory: null,

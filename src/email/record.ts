@@ -6,6 +6,7 @@ import {
   type RecipientRow,
   showFate,
   showLabels,
+  showScheduledAt,
 } from '../messages/messages.ts';
 import type { StoredAttachment, StoredEmailContent, StoredEmailDetails } from './stored.ts';
 
@@ -29,6 +30,7 @@ export function showEmail(message: MessageRow, recipients: readonly RecipientRow
     bcc: inField('bcc'),
     attachments: details.attachments.map(showAttachment),
     status: message.status as MessageStatus, // Of the statuses that status.ts gives to emails.
+    scheduled_at: showScheduledAt(message),
     created_at: message.created_at.toISOString(),
     updated_at: message.updated_at.toISOString(),
   };

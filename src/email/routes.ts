@@ -15,6 +15,7 @@ import {
   type LoadRecords,
   messageReadingRoutes,
   messageReference,
+  messageSchedulingRoutes,
   type MessageRouteTools,
   missingVariablesHeader,
   monthlyQuotaExceeded,
@@ -25,6 +26,7 @@ import {
 } from '../messages/messages.ts';
 import { renderEmailSampleTask, submitEmailTestTask } from './campaign-sample.ts';
 import { contentTasks, emailContentRoutes } from './content-routes.ts';
+import { emailChannel } from './channel.ts';
 import { showEmail } from './record.ts';
 import { type EmailRecord, emailRecord, type EmailSendBody, emailSendBody, emailStatus } from './schema.ts';
 import { attachmentRejected, prepareEmailTask, type PreparedEmail, prepareLargeEmail } from './send.ts';
@@ -120,8 +122,18 @@ export function emailRoutes(tools: EmailRouteTools): Route[] {
         return prepared;
       },
     }),
+    ...messageSchedulingRoutes(tools, {
+      channel: emailChannel,
+      path: '/email',
+      scope: 'email:send',
+      tag: 'Email',
+      noun: 'an email',
+      idNoun: 'Email',
+      named: 'address',
+      nameOf: (address) => address || null,
+    }),
     ...messageReadingRoutes(tools, {
-      channel: 'email',
+      channel: emailChannel,
       path: '/email',
       scope: 'email:read',
       tag: 'Email',

@@ -17,6 +17,8 @@ import {
   messageStatuses,
   metadataInput,
   metadataRecord,
+  scheduledAtInput,
+  scheduledAtRecord,
   tagsInput,
   tagsRecord,
   recipientStatuses,
@@ -130,6 +132,7 @@ export const emailSendBody = Type.Object(
     category: Type.Optional(categoryInput),
     metadata: Type.Optional(metadataInput),
     tags: Type.Optional(tagsInput),
+    scheduled_at: Type.Optional(scheduledAtInput),
     headers: Type.Optional(
       Type.Record(Type.String(), Type.String({ sensitive: true }), {
         maxProperties: 25,
@@ -216,6 +219,7 @@ export const emailRecord = Type.Object(
     bcc: Type.Array(emailRecipient),
     attachments: Type.Array(attachment),
     status: emailStatus,
+    scheduled_at: scheduledAtRecord,
     created_at: instant,
     updated_at: instant,
   },

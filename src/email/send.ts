@@ -334,6 +334,7 @@ function buildSubmission(
     quotaUnits: recipients.length,
     missingVariables,
     warnings: nameForeignSyntax(foreign, findForeignSyntax([source.subject])),
+    scheduledAt: body.scheduled_at,
     idempotencyKey,
   };
 }

@@ -39,8 +39,10 @@ import {
   respondToBatch,
 } from './batch.ts';
 import type { MessageChannel, MessageChannels, OwnSenders } from './channel.ts';
+import type { ReadHorizon } from './kept.ts';
 import { tellMissingVariables } from './missing-variables.ts';
 import { findSuspension, quotaExceeded } from './refusals.ts';
+import { findOutlasting, mayOutlast, readSchedule } from './schedule.ts';
 import * as store from './store.ts';
 import type { Prepared, Submission } from './submission.ts';
 import { tellWarnings } from './warnings.ts';
@@ -64,6 +66,8 @@ export type AcceptTools = {
   onQueued: (channel?: SendingChannel) => void;
   /** Called after every commit, with what it has stored of one channel. It must return at once. Left out: nothing is counted. */
   onAccepted?: (accepted: { channel: SendingChannel; messages: number; recipients: number }) => void;
+  /** Left out: messages are kept for ever. */
+  readHorizon?: ReadHorizon;
   /** PostgreSQL's channel on which a transaction may do so now (`Waker`). */
   takeTurnToNotify?: () => string | null;
 };
@@ -151,7 +155,9 @@ type Request = {
   traceId: string | null;
 };
 
-async function toCandidate(tools: AcceptTools, request: Request): Promise<Candidate> {
+async function toCandidate(tools: AcceptTools, given: Request): Promise<Candidate> {
+  const refusal = await findScheduleRefusal(tools, given.prepared);
+  const request = refusal === null ? given : { ...given, prepared: refusal, prepareAnew: null };
   const { prepared } = request;
   const id = tools.newId();
   const attachments = prepared instanceof PublicError ? [] : prepared.attachments;
@@ -160,6 +166,23 @@ async function toCandidate(tools: AcceptTools, request: Request): Promise<Candid
     sealedAttachments.push(await tools.secrets.encryptInSteps(content, attachmentContext(id, ordinal)));
   }
   return { ...request, id, sealedAttachments };
+}
+
+/** Why nothing can be sent at the time that a request names; null if it can, or if it names none. */
+async function findScheduleRefusal(
+  { clock, database, readHorizon }: AcceptTools,
+  prepared: Prepared,
+): Promise<PublicError | null> {
+  if (prepared instanceof PublicError || prepared.scheduledAt === undefined) return null;
+  const acceptedAt = dateOf(clock.nowMs());
+  const scheduledAt = readSchedule(prepared.scheduledAt, acceptedAt);
+  if (scheduledAt instanceof PublicError) return scheduledAt;
+  if (readHorizon === undefined || !mayOutlast(acceptedAt, scheduledAt)) return null;
+  const { organizationId } = prepared;
+  const { days } = await database.asOrganizations([organizationId], (transaction) =>
+    readHorizon(transaction, organizationId),
+  );
+  return findOutlasting(days, { acceptedAt, scheduledAt });
 }
 
 /** Batches under way. Each may hold thirty megabytes, of which all together have a limit where bodies are read. */

@@ -183,6 +183,7 @@ export type Job = RecipientKey & {
   address: string;
   addressKey: string;
   variables: Readonly<Record<string, string | number | boolean>> | null;
+  /** From when on it is tried: of a message that has a time of its own, that time. */
   acceptedAt: Date;
   contentBytes: number;
   attempts: number;
@@ -195,6 +196,11 @@ export type Job = RecipientKey & {
    * that the repeat is the same copy. Null before its first hand-off, and after one that did not take place.
    */
   handOffAt: Date | null;
+  /**
+   * Its message has a time of its own, and its hand-off was not announced yet: until it is, it may be cancelled
+   * (delivery/departure-store.ts).
+   */
+  isCancellable: boolean;
   /** Of the request that it came with, for the log; null if that named none, and for campaigns. */
   traceId: string | null;
   /** The slice that it was claimed with; left out if it has a row of its own in the queue. */

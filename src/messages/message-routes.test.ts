@@ -1,5 +1,6 @@
 import { Type } from 'typebox';
 import { beforeEach, expect, test } from 'vitest';
+import { messageChannels } from '../../test/support/channels.ts';
 import { createShuffledIds } from '../../test/support/shuffled-ids.ts';
 import { useTestDatabase } from '../../test/support/test-database.ts';
 import { systemClock } from '../platform/clock.ts';
@@ -33,9 +34,16 @@ function readRoute(): Route {
   const reading = { operationId: 'x', summary: 'x', when: 'x', record, load };
   const prefixesOf = () => ({ text: '', address: null });
   const [, read] = messageReadingRoutes(
-    { database, acceptor: {} as Acceptor, readHorizon: () => Promise.resolve(noHorizon) },
     {
-      channel: 'email',
+      database,
+      clock: systemClock,
+      newId,
+      onQueued: () => undefined,
+      acceptor: {} as Acceptor,
+      readHorizon: () => Promise.resolve(noHorizon),
+    },
+    {
+      channel: messageChannels.email,
       path: '/email',
       scope: 'email:read',
       tag: 'Email',

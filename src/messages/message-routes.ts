@@ -1,20 +1,22 @@
 import { type Static, type TObject, type TSchema, Type } from 'typebox';
-import type { SendingChannel } from '../channels/channel.ts';
-import { badRequest, notFound } from '../platform/http/errors.ts';
+import { badRequest, conflict, notFound, PublicError } from '../platform/http/errors.ts';
 import { paginationParameters, readPage, toList } from '../platform/http/pagination.ts';
 import { defineRoute, json, type Route } from '../platform/http/route.ts';
-import { idParameter, listOf } from '../platform/http/shapes.ts';
-import type { Database, Transaction } from '../platform/postgres/database.ts';
+import { idParameter, instant, listOf } from '../platform/http/shapes.ts';
+import type { Transaction } from '../platform/postgres/database.ts';
 import type { Acceptor } from './accept.ts';
-import { type Horizon, messageNotFound, type ReadHorizon } from './kept.ts';
+import type { MessageChannel } from './channel.ts';
+import { type Horizon, messageNotFound } from './kept.ts';
 import { tagFilter } from './labels.ts';
+import { scheduledAtInput } from './schedule.ts';
+import { cancelMessage, rescheduleMessage, type SchedulingTools } from './scheduling.ts';
 import { findMessage, listMessages, type MessageRow, type SearchedPrefixes } from './store.ts';
 
-export type MessageRouteTools = { database: Database; acceptor: Acceptor; readHorizon: ReadHorizon };
+export type MessageRouteTools = SchedulingTools & { acceptor: Acceptor };
 
 /** How messages of a channel are listed and read. */
 export type MessageReading<Listed extends TObject, Read extends TObject> = {
-  channel: SendingChannel;
+  channel: MessageChannel;
   /** Below `/v1`: `/sms`. */
   path: string;
   scope: string;
@@ -50,7 +52,7 @@ export type LoadRecords<Record> = (
 /** The list of a channel's messages, and one of them; those of campaigns are not in the list. */
 export function messageReadingRoutes<Listed extends TObject, Read extends TObject>(
   { database, readHorizon }: MessageRouteTools,
-  { channel, path, scope, tag, list, read }: MessageReading<Listed, Read>,
+  { channel: { name: channel }, path, scope, tag, list, read }: MessageReading<Listed, Read>,
 ): Route[] {
   return [
     defineRoute({
@@ -122,6 +124,91 @@ export function messageReadingRoutes<Listed extends TObject, Read extends TObjec
           return shown;
         });
         return json(record);
+      },
+    }),
+  ];
+}
+
+/** How scheduled messages of a channel are cancelled and moved. */
+export type MessageScheduling = {
+  channel: MessageChannel;
+  /** Below `/v1`: `/sms`. */
+  path: string;
+  scope: string;
+  tag: string;
+  /** What one is, with its article: `an SMS`. */
+  noun: string;
+  /** In operation ids: `Sms`. */
+  idNoun: string;
+  /** What recipients are named by: `number`. */
+  named: string;
+  /** Of the address of a recipient; null once it was erased. */
+  nameOf: (address: string) => string | null;
+};
+
+const rescheduleBody = Type.Object(
+  { scheduled_at: scheduledAtInput },
+  { title: 'RescheduleMessageRequest', additionalProperties: false },
+);
+
+const rescheduled = Type.Object(
+  { id: Type.String({ format: 'uuid' }), scheduled_at: instant },
+  { title: 'RescheduledMessage' },
+);
+
+const cancellation = Type.Object(
+  {
+    id: Type.String({ format: 'uuid' }),
+    cancelled: Type.Array(Type.String(), { description: 'Who does not get it.' }),
+    left: Type.Array(Type.String(), { description: 'Whom it was being handed over for, or had been.' }),
+  },
+  { title: 'MessageCancellation' },
+);
+
+export function messageSchedulingRoutes(
+  tools: MessageRouteTools,
+  { channel, path, scope, tag, noun, idNoun, named, nameOf }: MessageScheduling,
+): Route[] {
+  return [
+    defineRoute({
+      method: 'POST',
+      path: `${path}/:id/cancel`,
+      operationId: `cancel${idNoun}`,
+      addsStorage: false,
+      scope,
+      tag,
+      summary: `Cancel ${noun} that is scheduled`,
+      description:
+        'Until the moment at which it is handed over. The answer names whom that has kept it from, and whom it had left ' +
+        `for, each by its ${named}; if it had left for all, it is 409 \`conflict\` and names them. May be repeated. What it ` +
+        'took of the quota is not given back.',
+      params: idParameter,
+      success: { statusCode: 200, schema: cancellation, when: 'Who does not get it, and who does.' },
+      errors: [notFound, conflict],
+      handle: async ({ caller: { organizationId }, params: { id } }) => {
+        const outcome = await cancelMessage(tools, { organizationId, id, channel }, nameOf);
+        if (outcome instanceof PublicError) throw outcome;
+        return json({ id, ...outcome });
+      },
+    }),
+    defineRoute({
+      method: 'PATCH',
+      path: `${path}/:id`,
+      operationId: `reschedule${idNoun}`,
+      addsStorage: false,
+      scope,
+      tag,
+      summary: `Give ${noun} that is scheduled another time`,
+      description:
+        'As long as its time has not come; then, and once it was cancelled, the answer is 409 `conflict`.',
+      params: idParameter,
+      body: rescheduleBody,
+      success: { statusCode: 200, schema: rescheduled, when: 'Its new time.' },
+      errors: [badRequest, notFound, conflict],
+      handle: async ({ caller: { organizationId }, params: { id }, body }) => {
+        const moved = await rescheduleMessage(tools, { organizationId, id, channel }, body.scheduled_at);
+        if (moved instanceof PublicError) throw moved;
+        return json({ id, scheduled_at: moved.toISOString() });
       },
     }),
   ];

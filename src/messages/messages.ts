@@ -17,6 +17,7 @@ export {
   tagsRecord,
   toStoredLabels,
 } from './labels.ts';
+export { readSchedule, scheduledAtInput, scheduledAtRecord, showScheduledAt } from './schedule.ts';
 export { batchBytesMax, describeBatchItem, type ItemKey } from './batch.ts';
 export { defineAcceptance } from './store.ts';
 export { bringForward } from './delivery/bring-forward.ts';
@@ -183,5 +184,10 @@ export { keyColumns, type MessageKey, type RecipientKey, textOfKey, toKey, uniqu
 export { sealedUnderUnknownKey } from './delivery/attempt-result.ts';
 export { toFailure } from './delivery/settlement.ts';
 export { defineMessageStatus } from './status-store.ts';
-export { type LoadRecords, messageReadingRoutes, type MessageRouteTools } from './message-routes.ts';
+export {
+  type LoadRecords,
+  messageReadingRoutes,
+  type MessageRouteTools,
+  messageSchedulingRoutes,
+} from './message-routes.ts';
 export { dueAfterMs } from './delivery/retry.ts';

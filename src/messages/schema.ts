@@ -33,6 +33,7 @@ export const recipientStatuses = [
   'failed',
   'complained',
   'unsubscribed',
+  'cancelled',
 ] as const;
 
 export type RecipientStatus = (typeof recipientStatuses)[number];
@@ -52,7 +53,15 @@ export const campaignDropReasons = [...dropReasons, 'unsubscribed', 'no_address'
 
 export type DropReason = (typeof campaignDropReasons)[number];
 
-export const messageStatuses = ['queued', 'sent', 'partially_delivered', 'delivered', 'failed'] as const;
+export const messageStatuses = [
+  'scheduled',
+  'queued',
+  'sent',
+  'partially_delivered',
+  'delivered',
+  'failed',
+  'cancelled',
+] as const;
 
 export type MessageStatus = (typeof messageStatuses)[number];
 

@@ -39,7 +39,9 @@ async function statusInDatabase(recipients: readonly Recipient[]): Promise<Messa
 }
 
 function statusByHand(recipients: readonly Recipient[]): MessageStatus {
-  const counted = recipients.filter(({ dropReason }) => dropReason !== 'duplicate');
+  const distinct = recipients.filter(({ dropReason }) => dropReason !== 'duplicate');
+  if (distinct.every(({ status }) => status === 'cancelled')) return 'cancelled';
+  const counted = distinct.filter(({ status }) => status !== 'cancelled');
   const lost = counted.filter(
     ({ status, dropReason }) => dropReason !== null || status === 'bounced' || status === 'failed',
   );
@@ -58,6 +60,7 @@ const waiting: Recipient = { status: 'sent', dropReason: null, isHandedOff: fals
 const delayed: Recipient = { status: 'delayed', dropReason: null, isHandedOff: false };
 const uncertain: Recipient = { status: 'sent', dropReason: null, isHandedOff: true };
 const suppressed: Recipient = { status: 'sent', dropReason: 'suppressed', isHandedOff: false };
+const cancelled: Recipient = { status: 'cancelled', dropReason: null, isHandedOff: false };
 const duplicate: Recipient = { status: 'sent', dropReason: 'duplicate', isHandedOff: false };
 
 const dropped = fc.record({
@@ -65,11 +68,14 @@ const dropped = fc.record({
   dropReason: fc.constantFrom(...dropReasons),
   isHandedOff: fc.constant(false),
 });
-const kept = fc.record({
-  status: fc.constantFrom(...recipientStatuses),
-  dropReason: fc.constant(null),
-  isHandedOff: fc.boolean(),
-});
+const kept = fc
+  .record({
+    status: fc.constantFrom(...recipientStatuses),
+    dropReason: fc.constant(null),
+    isHandedOff: fc.boolean(),
+  })
+  // What was cancelled had not left.
+  .filter(({ status, isHandedOff }) => status !== 'cancelled' || !isHandedOff);
 /** The first mention of an address is never its duplicate. */
 const first = fc.oneof(
   kept,
@@ -86,6 +92,11 @@ test.each([
   ['partially_delivered', [delivered, suppressed, waiting]],
   ['failed', [bounced, suppressed]],
   ['failed', [suppressed, duplicate]],
+  ['cancelled', [cancelled, cancelled, duplicate]],
+  ['delivered', [cancelled, delivered]],
+  ['partially_delivered', [cancelled, delivered, bounced]],
+  ['failed', [cancelled, suppressed]],
+  ['queued', [cancelled, waiting]],
 ] as const)('a message is %s with recipients like these: %j', async (status, recipients) => {
   expect(await statusInDatabase(recipients)).toBe(status);
 });

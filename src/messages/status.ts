@@ -15,6 +15,8 @@ export const statusRanks: Readonly<Record<RecipientStatus, number>> = {
   clicked: 5,
   unsubscribed: 6,
   complained: 7,
+  // Nothing left, so that nothing is reported.
+  cancelled: 8,
 };
 
 /** SQL for the rank of a status column; the names are those above, never text from outside. */

@@ -1,6 +1,7 @@
 import { toComposed, toSearchKey } from '../platform/characters.ts';
 import { countDemand, type HeldDemand, planAllows, type usagePlace } from '../accounts/accounts.ts';
 import type { SendingChannel } from '../channels/channel.ts';
+import { dateOf, parseTimestamp } from '../platform/clock.ts';
 import { cursorOf, type Page, pageClause } from '../platform/http/pagination.ts';
 import {
   type Bound,
@@ -57,6 +58,7 @@ function insertionsIf({ value, rows }: Parameters<NewMessages>, condition: Predi
     details: ['text', ({ submission }) => submission.details],
     recipient_count: ['integer', ({ submission }) => submission.recipients.length],
     content: ['text', ({ submission }) => (isLarge(submission) ? null : submission.content)],
+    scheduled_at: ['timestamptz', ({ submission }) => scheduledAtOf(submission)],
   });
   const recipients = rows(({ messages: each }) => each.flatMap(recipientsOf), {
     organization_id: ['uuid', ({ message }) => message.submission.organizationId],
@@ -70,15 +72,17 @@ function insertionsIf({ value, rows }: Parameters<NewMessages>, condition: Predi
     lane: ['smallint', ({ message }) => lanes[message.submission.class]],
     content_bytes: ['integer', ({ contentBytes }) => contentBytes],
     trace_id: ['uuid', ({ message }) => message.traceId],
+    scheduled_at: ['timestamptz', ({ message }) => scheduledAtOf(message.submission)],
   });
   const at = value((given) => given.at);
   const key = ['organization_id', 'message_id', 'ordinal'];
   return `new_messages as (
      insert into messages
        (organization_id, id, channel, class, status, sender, subject, subject_key, category, template_id, details,
-       recipient_count, created_at, updated_at)
-     select organization_id, id, channel, class, case when recipient_count = 0 then 'skipped' else 'queued' end,
-       sender, subject, subject_key, category, template_id, details::json, recipient_count, ${at}, ${at}
+       recipient_count, created_at, updated_at, scheduled_at)
+     select organization_id, id, channel, class,
+       case when recipient_count = 0 then 'skipped' when scheduled_at is null then 'queued' else 'scheduled' end,
+       sender, subject, subject_key, category, template_id, details::json, recipient_count, ${at}, ${at}, scheduled_at
      from ${messages('message')}
      where ${condition}
    ), new_contents as (
@@ -90,9 +94,10 @@ function insertionsIf({ value, rows }: Parameters<NewMessages>, condition: Predi
      ${insertionOf(recipients('recipient', { only: [...key, 'field', 'address', 'address_key', 'drop_reason'] }), { at, condition })}
    ), new_jobs as (
      insert into delivery_queue
-       (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, content_bytes, trace_id)
-     select organization_id, message_id, ordinal, channel, lane, ${at}, ${at}, content_bytes, trace_id
-     from ${recipients('recipient', { only: [...key, 'drop_reason', 'channel', 'lane', 'content_bytes', 'trace_id'] })}
+       (organization_id, message_id, ordinal, channel, lane, due_at, accepted_at, is_cancellable, content_bytes, trace_id)
+     select organization_id, message_id, ordinal, channel, lane, coalesce(scheduled_at, ${at}),
+       coalesce(scheduled_at, ${at}), scheduled_at is not null, content_bytes, trace_id
+     from ${recipients('recipient', { only: [...key, 'drop_reason', 'channel', 'lane', 'content_bytes', 'trace_id', 'scheduled_at'] })}
      where drop_reason is null and ${condition}
    )`;
 }
@@ -106,6 +111,12 @@ function recipientsOf(message: NewMessage): NewRecipient[] {
     ordinal,
     contentBytes,
   }));
+}
+
+/** Of one that was checked when it was accepted. */
+function scheduledAtOf({ scheduledAt }: Submission): Date | null {
+  const epochMs = scheduledAt === undefined ? null : parseTimestamp(scheduledAt);
+  return epochMs === null ? null : dateOf(epochMs);
 }
 
 const insertAll = defineStatement<NewMessages>(
@@ -346,11 +357,13 @@ export type MessageRow = {
   template_id: string | null;
   created_at: Date;
   updated_at: Date;
+  /** When it is to be sent, or was; null if it had no time of its own. */
+  scheduled_at: Date | null;
   details: unknown;
 };
 
 const messageColumns =
-  'm.id, m.status, m.sender, m.subject, m.category, m.template_id, m.details, m.created_at, m.updated_at';
+  'm.id, m.status, m.sender, m.subject, m.category, m.template_id, m.details, m.created_at, m.updated_at, m.scheduled_at';
 
 /**
  * Planned at each run, as is the next statement: a plan that was made while the month's partition was empty would read

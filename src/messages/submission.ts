@@ -58,4 +58,6 @@ export type Submission = {
   /** What is likely a mistake in what was written, for the response to tell. */
   warnings: readonly ForeignName[];
   idempotencyKey: ScopedKey | null;
+  /** When it is to be sent, as the request says it. Left out: at once. */
+  scheduledAt?: string | undefined;
 };

@@ -32,9 +32,10 @@ const pushRefusals: Readonly<Record<PushFailure, Refusal>> = {
 /** SQL for a push's status, over the rows of its devices `r`. */
 const pushStatusOfRecipients = `
   case
-    when bool_or(r.drop_reason is null and r.status not in ('failed', 'delayed')
+    when bool_or(r.drop_reason is null and r.status not in ('failed', 'delayed', 'cancelled')
       and (r.uncertain or r.handed_off_at is not null)) then 'sent'
     when bool_or(r.drop_reason is null and r.status in ('sent', 'delayed')) then 'queued'
+    when bool_or(r.status = 'cancelled') then 'cancelled'
     when bool_or(r.status = 'failed') then 'failed'
     else 'skipped'
   end`;

@@ -1,7 +1,7 @@
 import type { PushFailure } from '../channels/push/provider.ts';
 import { pushPlatforms, type PushPlatform } from '../channels/push/notification.ts';
 import { type PushAddress, readPushAddress } from './address.ts';
-import { type MessageRow, showLabels } from '../messages/messages.ts';
+import { type MessageRow, showLabels, showScheduledAt } from '../messages/messages.ts';
 import {
   type DeviceFate,
   deviceFates,
@@ -49,8 +49,12 @@ function showContent(row: PushRow) {
   };
 }
 
-function showTimes({ created_at: createdAt, updated_at: updatedAt }: MessageRow) {
-  return { created_at: createdAt.toISOString(), updated_at: updatedAt.toISOString() };
+function showTimes(row: MessageRow) {
+  return {
+    scheduled_at: showScheduledAt(row),
+    created_at: row.created_at.toISOString(),
+    updated_at: row.updated_at.toISOString(),
+  };
 }
 
 function showDevice(row: PushRecipientRow): PushDeviceRecord {

@@ -11,6 +11,7 @@ import {
   describeBatchItem,
   messageReadingRoutes,
   messageReference,
+  messageSchedulingRoutes,
   type MessageRouteTools,
   monthlyQuotaExceeded,
   prepareLargeBatch,
@@ -19,6 +20,8 @@ import {
 } from '../messages/messages.ts';
 import { deviceSecretHelp } from '../devices/devices.ts';
 import { type PushEngagementTools, recordPushEngagements } from './engagements.ts';
+import { readPushAddress } from './address.ts';
+import { pushChannel } from './channel.ts';
 import { showListedPush, showPush } from './record.ts';
 import {
   engagementCounts,
@@ -100,8 +103,18 @@ export function pushRoutes(tools: PushRouteTools): Route[] {
         return prepared.map((one) => ({ prepared: one }));
       },
     }),
+    ...messageSchedulingRoutes(tools, {
+      channel: pushChannel,
+      path: '/push',
+      scope: 'push:send',
+      tag: 'Push',
+      noun: 'a push',
+      idNoun: 'Push',
+      named: 'device',
+      nameOf: (address) => readPushAddress(address)?.deviceId ?? null,
+    }),
     ...messageReadingRoutes(tools, {
-      channel: 'push',
+      channel: pushChannel,
       path: '/push',
       scope: 'push:read',
       tag: 'Push',

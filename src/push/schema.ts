@@ -2,7 +2,14 @@ import { type Static, type TObject, type TProperties, type TSchema, Type } from 
 import { contactReferenceFields } from '../audience/audience.ts';
 import { hasHttpsHost } from '../channels/push/endpoint.ts';
 import { pushPlatforms, pushPriorities } from '../channels/push/notification.ts';
-import { metadataInput, metadataRecord, tagsInput, tagsRecord } from '../messages/messages.ts';
+import {
+  metadataInput,
+  metadataRecord,
+  scheduledAtInput,
+  scheduledAtRecord,
+  tagsInput,
+  tagsRecord,
+} from '../messages/messages.ts';
 import { instant, literals, optional, optionalText, textOrNull } from '../platform/http/shapes.ts';
 import { parseUrl } from '../platform/url.ts';
 import type { TextFormat } from '../platform/http/validation.ts';
@@ -131,13 +138,14 @@ export const pushSendBody = Type.Object(
     category: Type.Optional(Type.String(category)),
     metadata: Type.Optional(metadataInput),
     tags: Type.Optional(tagsInput),
+    scheduled_at: Type.Optional(scheduledAtInput),
   },
   { title: 'SendPushRequest', additionalProperties: false, rules: ['push-content'] },
 );
 
 export type PushSendBody = Static<typeof pushSendBody>;
 
-export const pushStatuses = ['queued', 'sent', 'skipped', 'failed'] as const;
+export const pushStatuses = ['scheduled', 'queued', 'sent', 'skipped', 'failed', 'cancelled'] as const;
 
 export type PushStatus = (typeof pushStatuses)[number];
 
@@ -213,6 +221,7 @@ export const deviceFates = [
   'dismissed',
   'expired',
   'failed',
+  'cancelled',
 ] as const;
 
 /** What became of a push on one device. */
@@ -275,7 +284,7 @@ const sharedFields = {
   status: pushStatus,
 };
 
-const times = { created_at: instant, updated_at: instant };
+const times = { scheduled_at: scheduledAtRecord, created_at: instant, updated_at: instant };
 
 /** Record of `GET /push/:id`. */
 export const pushRecord = Type.Object(

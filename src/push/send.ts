@@ -21,7 +21,8 @@ export type PushRequest = { organizationId: string; body: PushSendBody; idempote
 /**
  * Turns a request into a submission, or into the error of the rule that it breaks. It goes to the devices that the
  * contact has at this moment, each of which is a recipient of its own; a device that is retired before its hand-off
- * gets nothing. Checks that need the plan come later (accept.ts).
+ * gets nothing. So it is where it
+ * is sent later. Checks that need the plan come later (accept.ts).
  */
 export async function preparePush(
   transaction: Transaction,
@@ -72,6 +73,7 @@ export async function preparePushes(
       content: contentOf(body),
       category: body.category ?? null,
       labels: body,
+      scheduledAt: body.scheduled_at,
       idempotencyKey,
     });
   });
@@ -87,6 +89,7 @@ function contentOf(body: PushSendBody): StoredPushContent {
     category: _category,
     metadata: _metadata,
     tags: _tags,
+    scheduled_at: _scheduledAt,
     ...content
   } = body;
   return content;
@@ -118,9 +121,19 @@ export function submitPush(push: {
   content: StoredPushContent;
   category: string | null;
   labels?: Labels;
+  scheduledAt?: Submission['scheduledAt'];
   idempotencyKey: ScopedKey | null;
 }): Submission {
-  const { organizationId, contactId, devices, content, category, labels = {}, idempotencyKey } = push;
+  const {
+    organizationId,
+    contactId,
+    devices,
+    content,
+    category,
+    labels = {},
+    scheduledAt,
+    idempotencyKey,
+  } = push;
   const storedLabels = toStoredLabels(labels);
   const details: StoredPushDetails = { contact_id: contactId, ...storedLabels };
   return {
@@ -142,6 +155,7 @@ export function submitPush(push: {
     quotaUnits: devices.length === 0 ? 0 : 1,
     missingVariables: [],
     warnings: nameForeignSyntax(findForeignSyntax(textsOf(content))),
+    scheduledAt,
     idempotencyKey,
   };
 }

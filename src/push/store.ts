@@ -7,6 +7,7 @@ import type { DeviceFate } from './schema.ts';
 const fateOfDevice = `
   case
     when r.drop_reason is not null then 'failed'
+    when r.status = 'cancelled' then 'cancelled'
     when r.status = 'failed' and r.failure_class = 'expired' then 'expired'
     when r.status in ('failed', 'bounced') then 'failed'
     when e.clicked_at is not null then 'clicked'

@@ -42,6 +42,7 @@ test('whatever a POST or a PUT creates is refused where storage is full, but for
       ...['ChatApp', 'Email', 'Push', 'Sms'].flatMap((channel) =>
         ['cancel', 'preview', 'resume'].map((verb) => `${verb}${channel}Campaign`),
       ),
+      ...['ChatApp', 'Email', 'Push', 'Sms'].map((channel) => `cancel${channel}`),
       'bulkDeleteContacts',
       'bulkDeleteSuppressions',
       'bulkRegisterDevices',
@@ -68,7 +69,7 @@ test('whatever a POST or a PUT creates is refused where storage is full, but for
 
 test('operations are called by a verb and its object', () => {
   const verbs =
-    /^(add|bulkCreate|bulkDelete|bulkRegister|bulkUpsert|cancel|check|copy|create|delete|enable|explain|get|list|pause|preview|register|remove|render|replay|report|resend|resume|retry|rotate|search|send|test|unregister|update|upsert|verify)[A-Z][A-Za-z]+$/;
+    /^(add|bulkCreate|bulkDelete|bulkRegister|bulkUpsert|cancel|check|copy|create|delete|enable|explain|get|list|pause|preview|register|remove|render|replay|report|reschedule|resend|resume|retry|rotate|search|send|test|unregister|update|upsert|verify)[A-Z][A-Za-z]+$/;
   expect(routes.map(({ operationId }) => operationId).filter((id) => !verbs.test(id))).toEqual([]);
 });
 

@@ -26,7 +26,7 @@ import {
   engagementPages,
 } from '../email/routes.ts';
 import { hasSandbox, type Installation, publicUrlOf, sandboxAccessOf } from '../installation/installation.ts';
-import { type Acceptor, createAcceptor, createHorizon } from '../messages/messages.ts';
+import { type Acceptor, createAcceptor, createHorizon, type ReadHorizon } from '../messages/messages.ts';
 import { dateOf } from '../platform/clock.ts';
 import type { Admission, Admit, CountedMore } from '../platform/http/admission.ts';
 import { createBodyThread, inlineRunner, type TaskRunner } from '../platform/http/body-threads.ts';
@@ -113,11 +113,13 @@ export function listRoutes(
   }: Partial<RouteListTools> = {},
 ): Route[] {
   const { database, clock, newId, secrets } = installation;
+  const wakeWorkers = createWaker(installation, 'deliveries');
+  const readHorizon = readHorizonOf(installation);
   const wakeSegments = createWaker(installation, 'segments');
   const wakeClearing = createWaker(installation, 'clearing');
   const wakeDomainChecks = createWaker(installation, 'domains');
   const publicUrl = () => publicUrlOf(installation.config);
-  const readHorizon = createHorizon({ clock, installed: () => installation.config.keptDays });
+  const messageTools = { database, clock, newId, acceptor, readHorizon, onQueued: wakeWorkers };
   const campaignTools = {
     ...installation,
     readHorizon,
@@ -127,18 +129,14 @@ export function listRoutes(
     onChanged: createWaker(installation, 'campaigns'),
   };
   return [
-    ...emailRoutes({ database, acceptor, readHorizon, runner }),
-    ...smsRoutes({ database, acceptor, readHorizon }),
+    ...emailRoutes({ ...messageTools, runner }),
+    ...smsRoutes(messageTools),
     ...pushRoutes({
-      database,
-      clock,
-      newId,
-      acceptor,
-      readHorizon,
+      ...messageTools,
       onContactsChanged: wakeSegments,
       onCampaignProgress: createThrottle(clock, countingMs, createWaker(installation, 'campaigns')),
     }),
-    ...chatAppRoutes({ database, clock, secrets, acceptor, readHorizon }),
+    ...chatAppRoutes({ ...messageTools, secrets }),
     ...audienceRoutes({
       ...installation,
       onChanged: wakeSegments,
@@ -192,12 +190,18 @@ export function listRoutes(
   ];
 }
 
+function readHorizonOf(installation: Installation): ReadHorizon {
+  const { clock } = installation;
+  return createHorizon({ clock, installed: () => installation.config.keptDays });
+}
+
 /** One for all ways in, so that requests share transactions whichever way they came. */
 function openAcceptor(installation: Installation): Acceptor {
   const { observers } = installation;
   const wakeWorkers = createWaker(installation, 'deliveries');
   return createAcceptor({
     ...installation,
+    readHorizon: readHorizonOf(installation),
     channels: messageChannels,
     onQueued: wakeWorkers,
     ...(observers && { onAccepted: observers.onAccepted }),

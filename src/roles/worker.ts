@@ -118,7 +118,7 @@ export async function startWorker(installation: Installation, share = wholeShare
     chatAppProvider && startTemplateWork({ ...installation, provider: chatAppProvider }),
     startSegmentUpkeep(installation),
     startClearing(installation),
-    startErasing(installation),
+    startErasing({ ...installation, channels: messageChannels }),
     startNumbering({
       ...installation,
       onNumbered: createWaker(installation, 'webhook_events'),

@@ -34,6 +34,7 @@ export const smsRefusals: Readonly<Record<SmsFailure, Refusal>> = {
 export const smsStatusOfRecipients = `
   min(case
     when r.drop_reason is not null then 'failed'
+    when r.status = 'cancelled' then 'cancelled'
     when r.status = 'bounced' then 'undelivered'
     when r.status = 'failed' and r.failure_class = 'expired' then 'expired'
     when r.status in ('delivered', 'failed') then r.status

@@ -1,5 +1,5 @@
 import type { SmsFailure } from '../channels/sms/sms.ts';
-import { showLabels } from '../messages/messages.ts';
+import { showLabels, showScheduledAt } from '../messages/messages.ts';
 import type { SmsRecord, SmsStatus } from './schema.ts';
 import type { SmsRow } from './store.ts';
 import type { StoredSmsContent, StoredSmsDetails } from './stored.ts';
@@ -20,6 +20,7 @@ export function showSms(row: SmsRow): SmsRecord {
     segments,
     error: describeError(row),
     uncertain: row.uncertain,
+    scheduled_at: showScheduledAt(row),
     created_at: row.created_at.toISOString(),
     sent_at: row.handed_off_at?.toISOString() ?? null,
     delivered_at: row.recipient_status === 'delivered' ? row.status_at.toISOString() : null,

@@ -4,6 +4,7 @@ import { badRequest } from '../platform/http/errors.ts';
 import { toRouteResponse } from '../platform/http/acceptance.ts';
 import { idempotencyErrors } from '../platform/http/idempotency.ts';
 import { defineRoute, type Route } from '../platform/http/route.ts';
+import { smsChannel } from './channel.ts';
 import { showSms } from './record.ts';
 import { smsRules } from './rules.ts';
 import { type SmsRecord, smsRecord, type SmsSendBody, smsSendBody, smsStatus } from './schema.ts';
@@ -17,6 +18,7 @@ import {
   type LoadRecords,
   messageReadingRoutes,
   messageReference,
+  messageSchedulingRoutes,
   type MessageRouteTools,
   missingVariablesHeader,
   warningsHeader,
@@ -80,8 +82,18 @@ export function smsRoutes(tools: MessageRouteTools): Route[] {
           bodies.map((body) => ({ prepared: prepareSms({ organizationId, body, idempotencyKey: null }) })),
         ),
     }),
+    ...messageSchedulingRoutes(tools, {
+      channel: smsChannel,
+      path: '/sms',
+      scope: 'sms:send',
+      tag: 'SMS',
+      noun: 'an SMS',
+      idNoun: 'Sms',
+      named: 'number',
+      nameOf: (address) => address || null,
+    }),
     ...messageReadingRoutes(tools, {
-      channel: 'sms',
+      channel: smsChannel,
       path: '/sms',
       scope: 'sms:read',
       tag: 'SMS',

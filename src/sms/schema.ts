@@ -4,6 +4,8 @@ import {
   categoryInput,
   metadataInput,
   metadataRecord,
+  scheduledAtInput,
+  scheduledAtRecord,
   tagsInput,
   tagsRecord,
   variablesInput,
@@ -29,6 +31,7 @@ export const smsSendBody = Type.Object(
     category: Type.Optional(categoryInput),
     metadata: Type.Optional(metadataInput),
     tags: Type.Optional(tagsInput),
+    scheduled_at: Type.Optional(scheduledAtInput),
   },
   { title: 'SendSmsRequest', additionalProperties: false, rules: ['sms-length'] },
 );
@@ -36,6 +39,7 @@ export const smsSendBody = Type.Object(
 export type SmsSendBody = Static<typeof smsSendBody>;
 
 export const smsStatuses = [
+  'scheduled',
   'queued',
   'sending',
   'sent',
@@ -43,6 +47,7 @@ export const smsStatuses = [
   'undelivered',
   'failed',
   'expired',
+  'cancelled',
 ] as const;
 
 export type SmsStatus = (typeof smsStatuses)[number];
@@ -83,6 +88,7 @@ export const smsRecord = Type.Object(
       description:
         'A hand-off was cut off before the response, and it is still unknown whether the provider took the message.',
     }),
+    scheduled_at: scheduledAtRecord,
     created_at: instant,
     sent_at: orNull(instant),
     delivered_at: orNull(instant),

@@ -23,6 +23,7 @@ export function prepareSms({ organizationId, body, idempotencyKey }: SmsRequest)
     labels: body,
     missingVariables: listMissing(compiled, variables),
     warnings: nameForeignSyntax(findForeignSyntax([body.body])),
+    scheduledAt: body.scheduled_at,
     idempotencyKey,
   });
 }
@@ -37,6 +38,7 @@ export function submitSms(sms: {
   labels?: Labels;
   missingVariables: readonly string[];
   warnings: Submission['warnings'];
+  scheduledAt?: Submission['scheduledAt'];
   idempotencyKey: ScopedKey | null;
 }): Submission {
   const {
@@ -48,6 +50,7 @@ export function submitSms(sms: {
     labels = {},
     missingVariables,
     warnings,
+    scheduledAt,
     idempotencyKey,
   } = sms;
   const { encoding, segments } = countSegments(text);
@@ -72,6 +75,7 @@ export function submitSms(sms: {
     quotaUnits: segments,
     missingVariables,
     warnings,
+    scheduledAt,
     idempotencyKey,
   };
 }

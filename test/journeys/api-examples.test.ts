@@ -142,7 +142,10 @@ function routeOf(operationId: string): Route {
   return route;
 }
 
+const scheduledAt = new Date(Date.now() + 2 * dayMs).toISOString();
+
 async function recordEverything(): Promise<void> {
+  texts.keep(scheduledAt, '2026-11-23T09:00:00.000Z');
   await recordProperties();
   const audience = await recordSets();
   const contacts = await recordContacts(audience);
@@ -156,8 +159,6 @@ async function recordEverything(): Promise<void> {
   await recordChatApp(contacts);
   await recordTemplates();
   await recordEvents(contacts);
-  const scheduledAt = new Date(Date.now() + 2 * dayMs).toISOString();
-  texts.keep(scheduledAt, '2026-11-23T09:00:00.000Z');
   await recordCampaigns('Email', '/email/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
   await recordCampaigns('Sms', '/sms/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
   await recordCampaigns('Push', '/push/campaigns', { ...audience, ...contacts, segmentId, scheduledAt });
@@ -562,6 +563,26 @@ async function recordEmail(): Promise<void> {
   await record('sendEmailBatch', 'One that is wrong refuses all', '/email/send/batch', {
     body: { emails: [short, { ...short, from: 'hello@example.org' }] },
   });
+  await recordScheduling('Email', '/email', { body: short, sentId: shortId });
+}
+
+/** Of one that is scheduled, and of what was sent at once. */
+async function recordScheduling(
+  noun: 'Email' | 'Sms' | 'Push' | 'ChatApp',
+  path: string,
+  { body, sentId }: { body: object; sentId: string },
+): Promise<void> {
+  const { id } = await record<{ id: string }>(`send${noun}`, 'At a time of its own', `${path}/send`, {
+    body: { ...body, scheduled_at: scheduledAt },
+  });
+  const at = { scheduled_at: new Date(Date.parse(scheduledAt) + dayMs / 24).toISOString() };
+  texts.keep(at.scheduled_at, '2026-11-23T10:00:00.000Z');
+  await record(`reschedule${noun}`, 'An hour later', `${path}/${id}`, { body: at });
+  await record(`reschedule${noun}`, 'A time without an offset', `${path}/${id}`, {
+    body: { scheduled_at: '2026-11-23T09:00:00' },
+  });
+  await record(`cancel${noun}`, 'One that has not left', `${path}/${id}/cancel`);
+  await record(`cancel${noun}`, 'What was sent at once', `${path}/${sentId}/cancel`);
 }
 
 async function recordSms(): Promise<void> {
@@ -599,6 +620,7 @@ async function recordSms(): Promise<void> {
     ({ status }) => status === 'delivered',
   );
   await record('sendSmsBatch', 'None', '/sms/send/batch', { body: { messages: [] } });
+  await recordScheduling('Sms', '/sms', { body, sentId: id });
   await record('listSmsSenders', 'All of them', '/sms/senders');
   await record('listSmsSenders', 'A page that is too large', '/sms/senders?limit=1000');
 }
@@ -627,6 +649,7 @@ async function recordChatApp({ adaId }: Contacts): Promise<void> {
   await record('sendChatApp', 'A one-time code', '/chatapp/send', {
     body: { to: '+447700900124', template_id: codeId, parameters: { code: '471108' } },
   });
+  await recordScheduling('ChatApp', '/chatapp', { body, sentId: id });
   await record('sendChatApp', 'Without one of its parameters', '/chatapp/send', {
     body: { ...body, parameters: { first_name: 'Ada' } },
   });
@@ -779,6 +802,10 @@ async function recordPush({ adaId }: Contacts, { installationId, secret }: Table
     () => queueOf(server, id),
     (jobs) => jobs.length === 0,
   );
+  await recordScheduling('Push', '/push', {
+    body: { contact_id: adaId, title: 'Tomorrow', body: 'See you.' },
+    sentId: id,
+  });
   await record('sendPush', 'To nobody who is known', '/push/send', {
     body: { contact_id: nothing, ...parcel },
   });

@@ -217,7 +217,7 @@ test.each(resendFields.map(({ field, example }) => [field, example] as const))(
   'an email with what is said not to be understood is refused: %s',
   async (_field, example) => {
     const response = await server.request('POST', '/compat/resend/emails', { ...email, ...example });
-    expect(response.status).toBe(422);
+    expect([400, 422]).toContain(response.status);
   },
 );
 

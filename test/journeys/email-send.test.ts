@@ -177,7 +177,11 @@ describe('a request is refused with every problem by its field, and nothing is s
       { attachments: [file({ url: 'x' })] },
       invalid('attachments[0].url is not a known field'),
     ],
-    ['an unknown field', { scheduled_att: 'now' }, invalid('scheduled_att is not a known field')],
+    [
+      'an unknown field',
+      { scheduled_att: 'now' },
+      invalid('scheduled_att is not a known field (did you mean scheduled_at?)'),
+    ],
     [
       'a field that is ours to set',
       { organization_id: 'x' },

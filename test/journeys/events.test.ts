@@ -13,6 +13,7 @@ import {
   type Sender,
   type ShiftedClock,
 } from '../support/email-journey.ts';
+import { messageChannels } from '../support/channels.ts';
 import { defineEvent, sendEvent, timelineOf, trySendEvent } from '../support/event-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
@@ -500,7 +501,7 @@ test('what a deleted contact did is erased, more of it than one transaction take
   const count = async () =>
     (await rowsOf(server, 'select id from events where contact_id = $1', [gone.id])).length;
   const at = () => new Date(clock.nowMs() + 1_000);
-  const tools = { ...server.installation, eventsMax: 2 };
+  const tools = { ...server.installation, channels: messageChannels, eventsMax: 2 };
   const counts = [await count()];
   while (await eraseNext(tools, at())) counts.push(await count());
   expect([...new Set(counts)]).toEqual([5, 3, 1, 0]);

@@ -8,7 +8,7 @@ import { emptyBody, type Route, routeKey, scopeOfDevices } from '../../src/platf
 import { listRoutes } from '../../src/roles/api.ts';
 import { defineEvent } from '../support/event-journey.ts';
 import { addChatTemplate, written } from '../support/chat-app-journey.ts';
-import { androidApp, setUpPush } from '../support/push-journey.ts';
+import { androidApp, register, setUpPush } from '../support/push-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 
 let server: TestServer;
@@ -30,6 +30,7 @@ beforeAll(async () => {
     await updateOrganization(installation, id, { requestsPerWindow: 100_000 });
   }
   await setUpPush(server);
+  await setUpPush(server, other.organizationId);
   await addApprovedSender(server, 'Mine');
   await addApprovedSender(server, otherSender, other.organizationId);
   await defineEvent(server, { name: 'known' });
@@ -165,10 +166,12 @@ makeForeign['/sms/:id'] = async () => {
 };
 
 makeForeign['/push/:id'] = async () => {
+  const contactId = await makeForeign['/contacts/:id']!();
+  await register(server, { ...androidApp(aName().replace(' ', '-')), contact_id: contactId }, other);
   const { status, body } = await server.request<{ id: string }>(
     'POST',
     '/v1/push/send',
-    { ...notification, contact_id: await makeForeign['/contacts/:id']!() },
+    { ...notification, contact_id: contactId },
     withKey(other.key),
   );
   expect(status).toBe(202);
@@ -186,6 +189,30 @@ makeForeign['/chatapp/:id'] = async () => {
   return sent.body.id;
 };
 
+/** For routes that need the resource in another state than the one in which it is made. */
+const makeForeignFor: Record<string, () => Promise<string>> = {};
+
+const tomorrow = () => new Date(Date.now() + 86_400_000).toISOString();
+
+/** As they are made above, but at a time of their own. */
+for (const path of ['/email', '/sms', '/push', '/chatapp']) {
+  for (const route of [`POST ${path}/:id/cancel`, `PATCH ${path}/:id`]) {
+    makeForeignFor[route] = async () => {
+      const id = await makeForeign[`${path}/:id`]!();
+      const { database } = server.installation;
+      await database.rows({
+        text: `update messages set status = 'scheduled', scheduled_at = now() + interval '1 hour' where id = '${id}'`,
+      });
+      await database.rows({
+        text: `update delivery_queue
+          set is_cancellable = true, due_at = now() + interval '1 hour', accepted_at = now() + interval '1 hour'
+          where message_id = '${id}'`,
+      });
+      return id;
+    };
+  }
+}
+
 makeForeign['/logs/:id'] = async () => {
   const refused = await server.request('POST', '/v1/lists', {}, withKey(other.key));
   expect(refused.status).toBe(422);
@@ -201,9 +228,6 @@ const campaignContents = {
   // Of a template that is made for it.
   '/chatapp/campaigns': {},
 };
-
-/** For routes that need the resource in another state than the one in which it is made. */
-const makeForeignFor: Record<string, () => Promise<string>> = {};
 
 for (const path of ['/email/campaigns', '/sms/campaigns', '/push/campaigns', '/chatapp/campaigns'] as const) {
   makeForeign[`${path}/:id`] = () => makeCampaign(path);
@@ -242,6 +266,12 @@ const validBodies: Readonly<Record<string, (contactId: string) => object>> = {
   'POST /email/send': () => ({ ...letter, from: 'a@postillion.test' }),
   'POST /email/send/batch': () => ({ emails: [{ ...letter, from: 'a@postillion.test' }] }),
   'POST /email/:id/resend': () => ({}),
+  ...Object.fromEntries(
+    ['email', 'sms', 'push', 'chatapp'].map((channel) => [
+      `PATCH /${channel}/:id`,
+      () => ({ scheduled_at: tomorrow() }),
+    ]),
+  ),
   'POST /sms/send': () => ({ ...text, from: 'Mine' }),
   'POST /sms/send/batch': () => ({ messages: [{ ...text, from: 'Mine' }] }),
   'POST /templates': () => ({ name: aName(), text: 'Hello' }),

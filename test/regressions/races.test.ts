@@ -669,7 +669,8 @@ describe('a list that is deleted', () => {
 
 test('two nodes that erase at once erase two addresses', async () => {
   const at = dateOf(server.installation.clock.nowMs() + 600_000);
-  const erase = (database: Database) => eraseNext({ ...server.installation, database }, at);
+  const erase = (database: Database) =>
+    eraseNext({ ...server.installation, channels: messageChannels, database }, at);
   await meetAtEachStatement(async () => {
     // What other tests have left.
     while (await erase(server.installation.database));

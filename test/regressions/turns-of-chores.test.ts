@@ -329,7 +329,7 @@ const chores: Record<ChoreName, Cases> = {
       return organizationId;
     },
     isPutOff: true,
-    start: () => startErasing(server.installation),
+    start: () => startErasing({ ...server.installation, channels: messageChannels }),
   },
   'following changes': {
     table: 'contact_changes',

@@ -653,7 +653,11 @@ export function describeChannel(name: string, createHarness: () => ChannelHarnes
       await ask(own, 'DELETE', `/contacts/${messages[0]!.contactId}`);
       // An erasure that waits for a delivery is tried again after an hour.
       const later = new Date(server.installation.clock.nowMs() + 2 * hourMs);
-      for (let tries = 0; tries < 100 && (await eraseNext(server.installation, later)); tries += 1);
+      for (
+        let tries = 0;
+        tries < 100 && (await eraseNext({ ...server.installation, channels: messageChannels }, later));
+        tries += 1
+      );
 
       const tracesOf = ({ ids, traces }: { ids: string[]; traces: string[] }) =>
         rows<{ place: string }>(
@@ -737,6 +741,7 @@ const columnsOfFates: Readonly<Record<Fate, string>> = {
   clicked: `status = 'clicked', handed_off_at = now()`,
   complained: `status = 'complained', handed_off_at = now()`,
   unsubscribed: `status = 'unsubscribed', handed_off_at = now()`,
+  cancelled: `status = 'cancelled'`,
 };
 
 /** SQL: one of the texts `$2` is in the row `t`. */

@@ -13,6 +13,7 @@ import { type ContactField, contactFieldNames } from '../../src/audience/audienc
 import { eraseNext, type ErasureTools } from '../../src/messages/erasure/erasure.ts';
 import { dateOf } from '../../src/platform/clock.ts';
 import { type Connection, unpreparedStatement } from '../../src/platform/postgres/database.ts';
+import { messageChannels } from './channels.ts';
 import { neighbourId } from './neighbour.ts';
 
 /** What a field's value says of a person; null for what many have in common, or for words of the organization. */
@@ -143,7 +144,7 @@ export async function keepErasedContacts(connection: Connection): Promise<void> 
 }
 
 /** Carries out what is to be erased, as if its time had come. Returns a sentence for each readable trace that is left. */
-export async function findErasedContacts(tools: ErasureTools): Promise<string[]> {
+export async function findErasedContacts(tools: Omit<ErasureTools, 'channels'>): Promise<string[]> {
   const { database } = tools;
   const deleted = await database.rows(unpreparedStatement('select from tests.erased_contacts limit 1'));
   if (deleted.length === 0) return [];
@@ -154,7 +155,7 @@ export async function findErasedContacts(tools: ErasureTools): Promise<string[]>
 /** More than any test has to erase, 500 recipients at a time. */
 const roundsMax = 1_000;
 
-async function eraseAll(tools: ErasureTools): Promise<void> {
+async function eraseAll(tools: Omit<ErasureTools, 'channels'>): Promise<void> {
   const [last] = await tools.database.rows(
     unpreparedStatement<{ at: Date | null }>(
       `select greatest(max(due_at), max(requested_at) + interval '2 minutes') as at
@@ -165,7 +166,7 @@ async function eraseAll(tools: ErasureTools): Promise<void> {
   );
   if (last === undefined || last.at === null) return;
   const at = dateOf(last.at.getTime());
-  for (let round = 0; await eraseNext(tools, at); round += 1) {
+  for (let round = 0; await eraseNext({ ...tools, channels: messageChannels }, at); round += 1) {
     if (round === roundsMax) throw new Error('erasing does not end');
   }
 }

@@ -10,6 +10,7 @@ export const untried = {
   ambiguities: 0,
   crashes: 0,
   handOffAt: null,
+  isCancellable: false,
   traceId: null,
   claimNumber: 1,
 } as const satisfies Partial<Job>;

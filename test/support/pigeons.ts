@@ -101,7 +101,7 @@ export function createPigeons(): Pigeons {
     refreshStatus: defineMessageStatus(
       'pigeons',
       `min(case when r.drop_reason is not null or r.status in ('bounced', 'failed') then 'failed'
-        when r.status = 'delivered' then 'delivered' when r.handed_off_at is not null then 'sent' else 'queued' end)`,
+        when r.status in ('delivered', 'cancelled') then r.status when r.handed_off_at is not null then 'sent' else 'queued' end)`,
     ),
     objections: {
       findBarred: async (connection, contacts) => {

@@ -78,7 +78,7 @@ export function showEmail(email: EmailRecord): Record<string, unknown> {
     reply_to: email.reply_to === null ? null : [email.reply_to],
     subject: email.subject ?? '',
     created_at: email.created_at,
-    scheduled_at: null,
+    scheduled_at: email.scheduled_at,
     last_event: lastEventOf(email.status, recipients),
     tags: Object.entries(email.metadata).map(([name, value]) => ({ name, value })),
     topic_id: null,
@@ -102,11 +102,12 @@ const events: Readonly<Record<Recipient['status'], string>> = {
   bounced: 'bounced',
   failed: 'failed',
   complained: 'complained',
+  cancelled: 'canceled',
 };
 
 /** What happened last to any of its recipients. */
 function lastEventOf(status: EmailRecord['status'], recipients: readonly Recipient[]): string {
-  if (status === 'queued') return status;
+  if (status === 'queued' || status === 'scheduled') return status;
   const last = recipients.reduce<Recipient | null>(
     (latest, recipient) => (latest === null || recipient.status_at > latest.status_at ? recipient : latest),
     null,

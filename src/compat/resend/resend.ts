@@ -26,9 +26,9 @@ export const resendCalls: readonly UnsupportedCall[] = [
 
 export const resendFields: readonly UnsupportedField[] = [
   {
-    field: 'scheduledAt',
-    example: { scheduled_at: '2030-01-01T00:00:00Z' },
-    instead: 'not yet',
+    field: 'scheduledAt in words',
+    example: { scheduled_at: 'in 1 hour' },
+    instead: 'a time in ISO 8601, with an offset',
   },
   { field: 'topicId', example: { topic_id: 'news' }, instead: 'lists of contacts, and campaigns' },
   {

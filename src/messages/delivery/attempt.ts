@@ -126,12 +126,26 @@ class UnwantedError extends Error {
   }
 }
 
+/**
+ * What was cancelled is not this worker's any more, as if its claim had been lost. Whoever departs once has departed: a
+ * repeat cannot be cancelled.
+ */
+async function departUnlessCancelled({ departures }: LeaseSession, job: Job): Promise<void> {
+  if (!job.isCancellable) return;
+  const hasDeparted = await departures.add(job).catch((cause: unknown) => {
+    throw new NotConfirmedError('the departure could not be stored', { cause });
+  });
+  if (!hasDeparted) throw new NotConfirmedError('the job was cancelled');
+  job.isCancellable = false;
+}
+
 async function confirmHandOff(session: LeaseSession, { ledger }: ChannelSession, job: Job): Promise<void> {
   // Connecting to a slow server may have taken minutes.
   const objection = await session.objections.findLate(job)?.catch((cause: unknown) => {
     throw new NotConfirmedError('objections could not be looked up', { cause });
   });
   if (objection !== undefined) throw new UnwantedError(objection);
+  await departUnlessCancelled(session, job);
   const isOwn = await ledger.announce(job).catch((cause: unknown) => {
     throw new NotConfirmedError('the marker could not be stored', { cause });
   });

@@ -17,7 +17,10 @@ const withoutBitmaps = unpreparedStatement("select set_config('enable_bitmapscan
 /** Claimed rows are left to their worker, which uses the present clock. Reads by the primary key. */
 const jobsAfter = unpreparedStatement<KeyRow & { is_ahead: boolean }>(
   `select organization_id, message_id, ordinal,
-     claimed_by is null and set_aside_at is null and (accepted_at > $2 or due_at > $1) as is_ahead
+     claimed_by is null and set_aside_at is null
+       -- A time that somebody has chosen is none of a clock; only a pause beyond it is.
+       and (case when is_cancellable then due_at > greatest($1, accepted_at) else accepted_at > $2 or due_at > $1 end)
+       as is_ahead
    from delivery_queue
    where (organization_id, message_id, ordinal) > ($4, $5, $6)
    order by organization_id, message_id, ordinal
@@ -54,7 +57,8 @@ const jobsForward = unpreparedStatement(
      for update of q skip locked
    )
    update delivery_queue q
-   set due_at = $4, accepted_at = least(q.accepted_at, $4)
+   set due_at = case when q.is_cancellable then greatest(q.accepted_at, $4) else $4 end,
+     accepted_at = case when q.is_cancellable then q.accepted_at else least(q.accepted_at, $4) end
    from ahead
    where ${hasKeyOf('q', 'ahead', recipientKey)} and num_nulls(q.claimed_by, q.set_aside_at) = 2`,
 );

@@ -101,7 +101,7 @@ const claimDue = statement<ClaimRow>(
      from due
      where ${hasKeyOf('q', 'due', recipientKey)}
      returning q.organization_id, q.message_id, q.ordinal, q.channel, q.lane, q.accepted_at, q.content_bytes,
-       q.attempts, q.ambiguities, q.crashes, q.first_handed_off_at, q.claim_number, q.trace_id
+       q.attempts, q.ambiguities, q.crashes, q.first_handed_off_at, q.claim_number, q.trace_id, q.is_cancellable
    ), seen as (
      select
        (select count(*) from served) < $4 and (select count(*) from active) < $8::integer as is_scan_over,
@@ -159,6 +159,7 @@ export type JobRow = {
   first_handed_off_at: Date | null;
   claim_number: number;
   trace_id: string | null;
+  is_cancellable: boolean;
 };
 
 type ClaimRow = Omit<JobRow, 'message_id'> & {
@@ -322,6 +323,7 @@ export function toJob(row: JobRow, channel: MessageChannel, told?: ToldOfMessage
     crashes: row.crashes,
     handOffAt: row.first_handed_off_at,
     claimNumber: row.claim_number,
+    isCancellable: row.is_cancellable,
     traceId: row.trace_id?.replaceAll('-', '') ?? null,
   };
 }

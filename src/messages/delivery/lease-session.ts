@@ -1,3 +1,4 @@
+import { type Batcher, createBatcher } from '../../platform/batcher.ts';
 import type { ByteBudget } from '../../platform/byte-budget.ts';
 import type { Lease } from '../../platform/queue/lease.ts';
 import type { Wakeup } from '../../platform/wakeup.ts';
@@ -5,10 +6,13 @@ import {
   type ChannelDelivery,
   contentBytesMax,
   type DeliverySession,
+  type Job,
   type MessageChannel,
 } from '../channel.ts';
+import { textOfKey } from '../keys.ts';
 import { type Breakers, createBreakers } from './breaker.ts';
 import { type BreakerNotes, openBreakerNotes } from './breaker-notes.ts';
+import { departJobs } from './departure-store.ts';
 import { createObjectionLookups, type ObjectionLookups } from './late-objections.ts';
 import { type Ledger, openLedger } from './ledger.ts';
 import type { WriterTools } from './settlement-writer.ts';
@@ -34,6 +38,8 @@ export type LeaseSession = {
   budget: ByteBudget;
   breakerNotes: BreakerNotes;
   objections: ObjectionLookups;
+  /** Has jobs depart that may be cancelled until then; false for one that was cancelled, or is not this worker's any more. */
+  departures: Batcher<Job, boolean>;
 };
 
 /** A channel under one lease, with breakers of its own, so that an unavailable provider stops no other channel. */
@@ -46,6 +52,9 @@ export type ChannelSession = {
   breakers: Breakers;
   delivery: DeliverySession;
 };
+
+/** Of one transaction. With more, those that wait for a cancellation would hold up more others. */
+const departuresMax = 500;
 
 /**
  * `budget` is shared by all leases: messages under way when a lease is lost stay in memory until their hand-off ends.
@@ -87,5 +96,16 @@ export function openLeaseSession(
     budget,
     breakerNotes: openBreakerNotes(tools, lease.epoch, signal),
     objections: createObjectionLookups(tools),
+    departures: createBatcher({
+      itemsMax: departuresMax,
+      concurrency: 1,
+      run: async (jobs) => {
+        const organizationIds = [...new Set(jobs.map(({ organizationId }) => organizationId))];
+        const departed = await tools.database.asOrganizationsByIndex(organizationIds, (transaction) =>
+          departJobs(transaction, jobs, lease.epoch),
+        );
+        return jobs.map((job) => departed.has(textOfKey(job)));
+      },
+    }),
   };
 }

@@ -64,12 +64,18 @@ test('nothing is put off for longer than what passes for the work of a clock tha
     settleOutcome(aJob(), deferral('mailbox_full', { retryAfterMs }), context),
     settleAmbiguity(aJob(), context),
     releaseJob(aJob(), context, retryAfterMs),
-    settleObjection(aJob(), 'suspended', context),
+    settleObjection(aJob({ isCampaign: true }), 'suspended', context),
   ];
   for (const { requeue } of settlements) {
     expect(requeue!.dueAt.getTime()).toBeGreaterThan(atMs);
     expect(requeue!.dueAt.getTime()).toBeLessThanOrEqual(atMs + pauseMsMax);
   }
+});
+
+test('a single message has failed whose organization is suspended when its time comes', () => {
+  const { status, failure, requeue } = settleObjection(aJob(), 'suspended', context);
+  expect([status, failure?.class, requeue]).toEqual(['failed', 'other', null]);
+  expect(failure?.diagnostic).toContain('suspended');
 });
 
 test('what was accepted is delivered, under the name that the provider gave it', () => {

@@ -213,11 +213,15 @@ export function giveUpSetAside(job: Job): Settlement {
 
 /**
  * For a cancelled campaign nothing is written: recipients without an outcome are those that got nothing. A job of a
- * suspended organization waits in the queue, where the campaign's own work hides it from the workers.
+ * suspended organization waits in the queue, where the campaign's own work hides it from the workers. A single message
+ * would wait there for nobody knows how long, and has failed.
  */
 export function settleObjection(job: Job, objection: Objection, context: SettlementContext): Settlement {
   if (objection === 'stopped') return untouched(job);
-  return objection === 'suspended' ? releaseJob(job, context, suspendedPauseMs) : dropJob(job, objection);
+  if (objection !== 'suspended') return dropJob(job, objection);
+  return job.isCampaign
+    ? releaseJob(job, context, suspendedPauseMs)
+    : failJob(job, 'other', 'Sending was suspended for the organization when the time of the message came.');
 }
 
 const suspendedPauseMs = 10_000;

@@ -351,6 +351,7 @@ function jobMakerOf(
     ambiguities: 0,
     crashes: 0,
     handOffAt: null,
+    isCancellable: false,
     traceId: null,
     claimNumber,
     slice,

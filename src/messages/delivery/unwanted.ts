@@ -10,7 +10,8 @@ import { findAskedFor } from '../recipients/store.ts';
 
 /**
  * Why a job that is due must not be handed off: its recipient must not be written to, its campaign was cancelled, or
- * its organization is suspended. Looked up when jobs are claimed, and again before the hand-off of a job that has
+ * its organization is suspended, which other messages than those of campaigns are asked about when they are accepted, and
+ * once more where they have a time of their own. Looked up when jobs are claimed, and again before the hand-off of a job that has
  * waited since.
  */
 export type Objection = DropReason | 'stopped' | 'suspended';
@@ -49,7 +50,7 @@ async function findObjectionsOn(
   channel: MessageChannel,
   jobs: readonly Job[],
 ): Promise<Map<Job, Objection>> {
-  const [suppressed, objections] = await Promise.all([
+  const [suppressed, objections, suspended] = await Promise.all([
     findSuppressed(
       tools.database,
       tools,
@@ -57,7 +58,15 @@ async function findObjectionsOn(
       jobs.map(({ organizationId, addressKey }) => ({ organizationId, address: addressKey })),
     ),
     findCampaignObjections(tools.database, channel, jobs),
+    findSuspended(
+      tools.database,
+      channel,
+      jobs.filter(({ isCancellable }) => isCancellable),
+    ),
   ]);
+  for (const job of jobs) {
+    if (job.isCancellable && suspended.has(job.organizationId)) objections.set(job, 'suspended');
+  }
   const barred = new Map(
     jobs.flatMap((job, index) => {
       const isSimulated = channel.objections.isSimulatedSuppression(job.addressKey);
@@ -74,6 +83,18 @@ async function findObjectionsOn(
     if (!goesOut) objections.set(job, dropReasons[kind]);
   }
   return objections;
+}
+
+/** Organizations of these jobs whose sending on the channel is suspended. */
+async function findSuspended(
+  database: Database,
+  channel: MessageChannel,
+  jobs: readonly Job[],
+): Promise<ReadonlySet<string>> {
+  const organizationIds = [...new Set(jobs.map(({ organizationId }) => organizationId))];
+  const plans =
+    organizationIds.length === 0 ? [] : await loadSendingPlans(database, organizationIds, channel.name);
+  return new Set(plans.flatMap(({ organizationId, isSuspended }) => (isSuspended ? [organizationId] : [])));
 }
 
 async function loadAskedFor(database: Database, channel: MessageChannel, jobs: readonly Job[]) {
@@ -104,18 +125,18 @@ async function findCampaignObjections(
         ],
   );
   if (personal.length === 0) return new Map();
-  const organizationIds = [...new Set(personal.map(({ job }) => job.organizationId))];
-  const [barred, stopped, plans] = await Promise.all([
+  const [barred, stopped, suspended] = await Promise.all([
     channel.objections.findBarred(
       database,
       personal.map(({ contact }) => contact),
     ),
     findStoppedMessages(database, uniqueMessages(personal.map(({ job }) => job))),
-    loadSendingPlans(database, organizationIds, channel.name),
+    findSuspended(
+      database,
+      channel,
+      personal.map(({ job }) => job),
+    ),
   ]);
-  const suspended = new Set(
-    plans.filter(({ isSuspended }) => isSuspended).map(({ organizationId }) => organizationId),
-  );
   const objections = new Map<Job, Objection>();
   for (const [index, { job }] of personal.entries()) {
     const isSuspended = suspended.has(job.organizationId);

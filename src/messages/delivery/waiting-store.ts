@@ -12,9 +12,36 @@ function laneOf({ channel, lane }: { channel: SendingChannel; lane: number }): L
 }
 
 /**
+ * SQL: the first job of each organization that no worker has claimed, by channel and lane, of the channels in `$1`. A loose
+ * scan over the index delivery_queue_due: a row for each organization.
+ */
+const activeOrganizations = `active (channel, lane, organization_id, due_at) as (
+  select first.channel, first.lane, first.organization_id, first.due_at
+  from unnest($1::text[]) as known (channel)
+  cross join unnest(array[0, 1]::smallint[]) as lanes (lane)
+  cross join lateral (
+    select q.channel, q.lane, q.organization_id, q.due_at
+    from delivery_queue q
+    where q.channel = known.channel and q.lane = lanes.lane and q.claimed_by is null and q.set_aside_at is null
+    order by q.organization_id, q.due_at
+    limit 1
+  ) first
+  union all
+  select next.channel, next.lane, next.organization_id, next.due_at
+  from active
+  cross join lateral (
+    select q.channel, q.lane, q.organization_id, q.due_at
+    from delivery_queue q
+    where q.channel = active.channel and q.lane = active.lane and q.claimed_by is null and q.set_aside_at is null
+      and q.organization_id > active.organization_id
+    order by q.organization_id, q.due_at
+    limit 1
+  ) next
+)`;
+
+/**
  * Since when the first job in the queue has been due that no worker has claimed, by channel and lane, where any is.
- * Recipients of campaigns that nobody has tried yet are not counted. A loose scan over the index delivery_queue_due: a row
- * for each organization.
+ * Recipients of campaigns that nobody has tried yet are not counted.
  */
 export async function listOldestDue(
   connection: Connection,
@@ -22,29 +49,7 @@ export async function listOldestDue(
 ): Promise<(LaneKey & { dueAt: Date })[]> {
   const rows = await connection.rows(
     unpreparedStatement<{ channel: SendingChannel; lane: number; due_at: Date }>(
-      `with recursive active (channel, lane, organization_id, due_at) as (
-         select first.channel, first.lane, first.organization_id, first.due_at
-         from unnest($1::text[]) as known (channel)
-         cross join unnest(array[0, 1]::smallint[]) as lanes (lane)
-         cross join lateral (
-           select q.channel, q.lane, q.organization_id, q.due_at
-           from delivery_queue q
-           where q.channel = known.channel and q.lane = lanes.lane and q.claimed_by is null and q.set_aside_at is null
-           order by q.organization_id, q.due_at
-           limit 1
-         ) first
-         union all
-         select next.channel, next.lane, next.organization_id, next.due_at
-         from active
-         cross join lateral (
-           select q.channel, q.lane, q.organization_id, q.due_at
-           from delivery_queue q
-           where q.channel = active.channel and q.lane = active.lane and q.claimed_by is null and q.set_aside_at is null
-             and q.organization_id > active.organization_id
-           order by q.organization_id, q.due_at
-           limit 1
-         ) next
-       )
+      `with recursive ${activeOrganizations}
        select channel, lane, min(due_at) as due_at
        from (select channel, lane, due_at from active limit $2) seen
        where due_at <= $3
@@ -68,26 +73,46 @@ export async function findOldestDue(connection: Connection, at: Date): Promise<D
 export type WaitingJobs = LaneKey & { waiting: number; due: number };
 
 /**
- * How many jobs no worker has claimed, and how many of them are due, by channel and lane. No more than `most` of each are
- * looked at in the queue, by the index delivery_queue_due, and as many slices of campaigns, by delivery_slices_due: a long
- * queue must not take long to count. Recipients in slices are due.
+ * How many jobs no worker has claimed, and how many of them are due, by channel and lane; what waits for a time of its own is
+ * not counted before that. Of each organization no more than `most` that are due are looked at in the queue, and as many that
+ * are not, by the index delivery_queue_due, and as many slices of campaigns, by delivery_slices_due: a long queue must not
+ * take long to count. Recipients in slices are due.
  */
 export async function countWaiting(connection: Connection, at: Date, most: number): Promise<WaitingJobs[]> {
   const rows = await connection.rows(
     unpreparedStatement<{ channel: SendingChannel; lane: number; waiting: number; due: number }>(
-      `select known.channel, lanes.lane, queued.waiting + sliced.recipients as waiting, queued.due + sliced.recipients as due
+      `with recursive ${activeOrganizations}, queued as (
+         select seen.channel, seen.lane, sum(due.jobs) as due, sum(due.jobs + later.jobs) as waiting
+         from (select channel, lane, organization_id from active limit $4) seen
+         cross join lateral (
+           select count(*) as jobs
+           from (
+             select
+             from delivery_queue q
+             where q.channel = seen.channel and q.lane = seen.lane and q.organization_id = seen.organization_id
+               and q.due_at <= $2 and q.claimed_by is null and q.set_aside_at is null
+             limit $3
+           ) counted
+         ) due
+         cross join lateral (
+           select count(*) filter (where not counted.is_cancellable) as jobs
+           from (
+             select q.is_cancellable
+             from delivery_queue q
+             where q.channel = seen.channel and q.lane = seen.lane and q.organization_id = seen.organization_id
+               and q.due_at > $2 and q.claimed_by is null and q.set_aside_at is null
+             order by q.due_at
+             limit $3
+           ) counted
+         ) later
+         group by seen.channel, seen.lane
+       )
+       select known.channel, lanes.lane,
+         least(coalesce(queued.waiting, 0), $3)::bigint + sliced.recipients as waiting,
+         least(coalesce(queued.due, 0), $3)::bigint + sliced.recipients as due
        from unnest($1::text[]) as known (channel)
        cross join unnest(array[0, 1]::smallint[]) as lanes (lane)
-       cross join lateral (
-         select count(*) as waiting, count(*) filter (where seen.due_at <= $2) as due
-         from (
-           select q.due_at
-           from delivery_queue q
-           where q.channel = known.channel and q.lane = lanes.lane and q.claimed_by is null and q.set_aside_at is null
-           order by q.organization_id, q.due_at
-           limit $3
-         ) seen
-       ) queued
+       left join queued on queued.channel = known.channel and queued.lane = lanes.lane
        cross join lateral (
          select coalesce(sum(seen.recipients), 0)::bigint as recipients
          from (
@@ -100,7 +125,7 @@ export async function countWaiting(connection: Connection, at: Date, most: numbe
        ) sliced
        order by known.channel, lanes.lane`,
     ),
-    [channels, at, most],
+    [channels, at, most, organizationsMax],
   );
   return rows.map((row) => ({ ...laneOf(row), waiting: row.waiting, due: row.due }));
 }

@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, test } from 'vitest';
+import { messageChannels } from '../../../test/support/channels.ts';
 import { createManualClock } from '../../../test/support/manual-clock.ts';
 import { createShuffledIds } from '../../../test/support/shuffled-ids.ts';
 import { useTestDatabase } from '../../../test/support/test-database.ts';
@@ -24,6 +25,7 @@ function erasingTools(clock: Clock): ErasureTools {
     log: silentLog,
     newId,
     secrets: createSecrets('a secret of the tests, and of nothing else'),
+    channels: messageChannels,
   };
 }
 

@@ -24,12 +24,15 @@ import { pauseAfterFailureMs } from '../../platform/queue/pauses.ts';
 import { busyPauseMs, startTurns } from '../../platform/queue/turns.ts';
 import { forgetCopies, forgetMessages } from '../../sandbox/sandbox.ts';
 import * as store from './store.ts';
+import type { MessageChannels } from '../channel.ts';
+import { cancelScheduledOf } from '../scheduling.ts';
 import { changeRecipients, type RecipientTools } from '../recipients/recipients.ts';
 import type { ChangedRecipient } from '../recipients/store.ts';
 
 export type ErasureTools = ChoreTools &
   SuppressionTools &
   RecipientTools & {
+    channels: MessageChannels;
     /** Smaller in tests. */
     recipientsMax?: number;
     eventsMax?: number;
@@ -53,6 +56,8 @@ const lastLookMs = 60_000;
  * - By the id of the contact, which a campaign's recipients have, whatever the address was. A former address may belong
  *   to another contact by now, whose messages are left alone. So are transactional messages to a former address: nothing
  *   says whose they were.
+ *
+ * What waits for a time of its own is cancelled for these addresses: they would be kept until then.
  */
 export function startErasing(tools: ErasureTools): { stop: () => Promise<void> } {
   const { database, clock } = tools;
@@ -175,6 +180,7 @@ async function eraseAddress(
     erasedKey: toErasedKey(tools, erasure),
     beforeMessageId: lowestIdAt(erasure.requestedAt.getTime() + 1),
   };
+  if (await cancelScheduledOf(tools, transaction, recipients, { at, limit: recipientsMax })) return [];
   const { changed: erased } = await changeRecipients(transaction, tools, {
     at,
     write: { kind: 'erasure_of_address', erased: recipients, recipientsMax },

@@ -35,8 +35,13 @@ beforeAll(async () => {
   };
 });
 
+/** Nobody reports what was never sent. */
+const reported = recipientStatuses.filter((status) => status !== 'cancelled');
+
+type Reported = (typeof reported)[number];
+
 /** Each status, and what may take its place. */
-const replacements: Record<RecipientStatus, RecipientStatus[]> = {
+const replacements: Record<Reported, Reported[]> = {
   sent: ['delayed', 'delivered', 'opened', 'clicked', 'bounced', 'failed', 'complained', 'unsubscribed'],
   delayed: ['delivered', 'opened', 'clicked', 'bounced', 'failed', 'complained', 'unsubscribed'],
   delivered: ['opened', 'clicked', 'bounced', 'failed', 'complained', 'unsubscribed'],
@@ -129,10 +134,10 @@ const report = (job: RecipientKey, status: RecipientStatus, type: 'hard' | 'soft
 test('in whatever order reports come, a status is replaced only by those that stand above it', async () => {
   await fc.assert(
     fc.asyncProperty(
-      fc.array(fc.constantFrom(...recipientStatuses), { minLength: 1, maxLength: 8 }),
+      fc.array(fc.constantFrom(...reported), { minLength: 1, maxLength: 8 }),
       async (statuses) => {
         const job = await insertRecipient();
-        let expected: RecipientStatus = 'sent';
+        let expected: Reported = 'sent';
         for (const status of statuses) {
           await applyReports(tools, emailChannel, [report(job, status)]);
           if (replacements[expected].includes(status)) expected = status;

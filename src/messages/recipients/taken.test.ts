@@ -147,7 +147,7 @@ function storyOf({ alone, slices }: World): Story {
 function storyOfOne({ owner, channel, claimedBy, recipient }: World['alone'][number]): Story {
   const ids = { organizationId: organizationIds[owner]!, messageId: newId() };
   const queued = { ...waiting, ordinal: 0, channel, lane: 0, due_at: acceptedAt, claimed_by: claimedBy };
-  const untriedYet = { attempts: 0, ambiguities: 0, crashes: 0 };
+  const untriedYet = { is_cancellable: false, attempts: 0, ambiguities: 0, crashes: 0 };
   return {
     rows: [
       ['messages', messageRow(ids, { channel, class: 'transactional' })],

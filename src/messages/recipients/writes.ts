@@ -1,5 +1,7 @@
 import type { Transaction } from '../../platform/postgres/database.ts';
 import { continueByIndex } from '../../platform/postgres/lookup.ts';
+import type { RecipientKey } from '../keys.ts';
+import { cancelRecipients } from './cancelling-store.ts';
 import {
   applyToldEngagements,
   type NotedEngagement,
@@ -27,6 +29,8 @@ export type RecipientWrite =
   | { kind: 'noted_engagements'; engaged: readonly NotedEngagement[] }
   /** What devices tell of recipients later on. They must be locked, and each given once. */
   | { kind: 'told_engagements'; engaged: readonly ToldEngagement[] }
+  /** They get nothing: their jobs were taken out of the queue before anything was announced. */
+  | { kind: 'cancellation'; recipients: readonly RecipientKey[] }
   /** The address is erased from so many recipients at most, found by it. */
   | { kind: 'erasure_of_address'; erased: ErasedAddress; recipientsMax: number }
   /** Their addresses are erased. */
@@ -51,6 +55,8 @@ export async function writeRecipients(
       return noteEngagements(transaction, write.engaged, at);
     case 'told_engagements':
       return applyToldEngagements(transaction, write.engaged);
+    case 'cancellation':
+      return cancelRecipients(transaction, write.recipients, at);
     case 'erasure_of_address':
       return thenByIndex(
         transaction,

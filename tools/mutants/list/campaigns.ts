@@ -351,7 +351,7 @@ export const campaigns: readonly Mutant[] = [
     harm: 'a campaign that was sent can be sent again',
   },
   {
-    file: 'src/campaigns/lifecycle.ts',
+    file: 'src/messages/schedule.ts',
     from: 'if (epochMs <= at.getTime()) return',
     to: 'if (epochMs < 0) return',
     tests: ['test/journeys/campaigns.test.ts'],

@@ -90,8 +90,8 @@ export const monitoring: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/waiting-store.ts',
-    from: 'count(*) filter (where seen.due_at <= $2) as due',
-    to: 'count(*) as due',
+    from: 'sum(due.jobs) as due',
+    to: 'sum(due.jobs + later.jobs) as due',
     tests: ['src/roles/monitoring/readiness.test.ts'],
     harm: 'mail that waits for its next attempt looks like a queue that nobody works on',
   },

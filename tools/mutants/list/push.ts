@@ -411,8 +411,8 @@ export const push: readonly Mutant[] = [
   },
   {
     file: 'src/messages/store.ts',
-    from: "case when recipient_count = 0 then 'skipped' else 'queued' end",
-    to: "'queued'",
+    from: "case when recipient_count = 0 then 'skipped' when scheduled_at",
+    to: 'case when scheduled_at',
     tests: ['test/journeys/another-channel.test.ts'],
     named: 'a message without recipients is accepted, takes its place in the quota, and is skipped',
     harm: 'a message to nobody waits for ever',
