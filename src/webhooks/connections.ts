@@ -79,12 +79,19 @@ type Held = Connection & {
 
 export function createConnections({ clock, Client, authorities }: ConnectionTools): Connections {
   const all = new Map<Connection, Held>();
-  /** The one kept last at the end. */
+  /** The one kept last at the end, of all and of each endpoint. */
   const idle = new Set<Held>();
+  const idleOf = new Map<string, Held[]>();
 
-  const forget = (held: Held) => {
+  const leaveIdle = (held: Held) => {
     held.cancelIdle();
-    idle.delete(held);
+    if (!idle.delete(held)) return;
+    const left = idleOf.get(held.endpointId)?.filter((other) => other !== held) ?? [];
+    if (left.length > 0) idleOf.set(held.endpointId, left);
+    else idleOf.delete(held.endpointId);
+  };
+  const forget = (held: Held) => {
+    leaveIdle(held);
     all.delete(held);
   };
   const dropHeld = (held: Held) => {
@@ -95,20 +102,21 @@ export function createConnections({ clock, Client, authorities }: ConnectionTool
   };
 
   const findKept = ({ endpointId, destination, addresses }: ConnectionWish): Held | undefined => {
-    return [...idle].findLast(
-      (held) =>
-        held.endpointId === endpointId &&
-        held.origin === destination.origin &&
-        held.address !== null &&
-        addresses.includes(held.address) &&
-        held.socket?.destroyed === false,
-    );
+    return idleOf
+      .get(endpointId)
+      ?.findLast(
+        (held) =>
+          held.origin === destination.origin &&
+          held.address !== null &&
+          addresses.includes(held.address) &&
+          held.socket?.destroyed === false,
+      );
   };
 
   /** Attempts have as many connections as there may be, so that what is too many is idle. */
   const makeRoom = (endpointId: string) => {
     const own = [...all.values()].filter((held) => held.endpointId === endpointId);
-    if (own.length >= connectionsPerEndpointMax) dropFirst([...idle].filter((held) => own.includes(held)));
+    if (own.length >= connectionsPerEndpointMax) dropFirst(idleOf.get(endpointId) ?? []);
     if (all.size >= connectionsMax) dropFirst([...idle]);
   };
   const dropFirst = ([first]: Held[]) => {
@@ -156,8 +164,7 @@ export function createConnections({ clock, Client, authorities }: ConnectionTool
     takeKept: (wish) => {
       const kept = findKept(wish);
       if (kept === undefined) return null;
-      kept.cancelIdle();
-      idle.delete(kept);
+      leaveIdle(kept);
       return kept;
     },
     open: (wish) => {
@@ -171,6 +178,7 @@ export function createConnections({ clock, Client, authorities }: ConnectionTool
         dropHeld(held);
       });
       idle.add(held);
+      idleOf.set(held.endpointId, [...(idleOf.get(held.endpointId) ?? []), held]);
     },
     drop: (connection) => {
       const held = all.get(connection);

@@ -6,6 +6,7 @@ import { createConnectionPlaces } from './connection-places.ts';
 import * as store from './delivery-store.ts';
 import { createEndpointLocks } from './endpoint-locks.ts';
 import type { WebhookKey } from './store.ts';
+import { createLogPages } from './log-pages.ts';
 import { tellEndpoint, type TellingTools } from './telling.ts';
 
 /**
@@ -13,7 +14,7 @@ import { tellEndpoint, type TellingTools } from './telling.ts';
  * all, and does not wait for it: an endpoint that answers slowly holds up neither the others nor other organizations. Of
  * several nodes one tells an endpoint; the others look again a little later, in case it died.
  */
-export type DeliveringTools = ChoreTools & Omit<TellingTools, 'takeFurther'>;
+export type DeliveringTools = ChoreTools & Omit<TellingTools, 'takeFurther' | 'pages'>;
 
 /** `no place`: whoever has one wakes the chore when it is done. `elsewhere`: another node tells the endpoint. */
 type Beginning = 'begun' | 'no place' | 'elsewhere';
@@ -27,6 +28,7 @@ export function startWebhookDelivery(tools: DeliveringTools): RunningChore {
   const { database, clock, log } = tools;
   const locks = createEndpointLocks(tools);
   const places = createConnectionPlaces();
+  const pages = createLogPages(tools);
   const stopping = new AbortController();
   const running = new Map<string, Promise<void>>();
   const paused = createPauses(clock);
@@ -43,7 +45,7 @@ export function startWebhookDelivery(tools: DeliveringTools): RunningChore {
       return 'elsewhere';
     }
     const takeFurther = (wanted: number) => places.takeFurther(key.organizationId, wanted);
-    const work = tellEndpoint({ ...tools, takeFurther }, key, {
+    const work = tellEndpoint({ ...tools, pages, takeFurther }, key, {
       stopping: stopping.signal,
       lost: lock.signal,
     })

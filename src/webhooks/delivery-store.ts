@@ -14,6 +14,7 @@ import type { WebhookKey } from './store.ts';
 /** An endpoint, and how far it was told. */
 export type Endpoint = {
   id: string;
+  status: 'enabled' | 'paused' | 'disabled';
   url: string;
   events: string[];
   campaign_events: CampaignEvents;
@@ -126,15 +127,19 @@ export async function noteUntold(connection: Connection, organizationId: string)
   );
 }
 
+/** SQL: an endpoint `w` with its cursor `c`. */
+const endpointColumns = `w.id, w.status, w.url, w.events, w.campaign_events, w.format, w.secrets_sealed, w.headers, w.concurrency,
+  c.next_position, c.rounds, c.failures, c.failing_since, c.next_try_at, c.last_success_at`;
+
 /** Null where it is told nothing: it is paused, disabled or gone. */
 export async function findEndpoint(
   connection: Connection,
   { organizationId, id }: WebhookKey,
 ): Promise<Endpoint | null> {
   const [row] = await connection.rows(
-    unpreparedStatement<Endpoint>(
-      `select w.id, w.url, w.events, w.campaign_events, w.format, w.secrets_sealed, w.headers, w.concurrency,
-         c.next_position, c.rounds, c.failures, c.failing_since, c.next_try_at, c.last_success_at
+    statement<Endpoint>(
+      'webhook_cursors_find',
+      `select ${endpointColumns}
        from webhooks w
        join webhook_cursors c on c.organization_id = w.organization_id and c.webhook_id = w.id
        where w.organization_id = $1 and w.id = $2 and w.kind = 'url' and w.status = 'enabled'`,
@@ -230,7 +235,8 @@ export async function saveAttempts(
   ];
   await Promise.all([
     connection.rows(
-      unpreparedStatement(
+      statement(
+        'webhook_deliveries_save',
         `insert into webhook_deliveries
            (organization_id, webhook_id, event_id, position, type, status, attempts, due_at, updated_at)
          select $1, $2, event_id, position, type, status, attempts, due_at, updated_at
@@ -249,7 +255,8 @@ export async function saveAttempts(
       ],
     ),
     connection.rows(
-      unpreparedStatement(
+      statement(
+        'webhook_attempts_save',
         `insert into webhook_attempts
            (organization_id, webhook_id, event_id, attempt, at, status, ms, message, answer)
          select $1, $2, event_id, attempt, at, status, ms, message, answer
@@ -283,25 +290,27 @@ export type Progress = {
 };
 
 /**
- * Returns whether it was written: the webhook is still there, and nobody was before. Whatever else is written of an endpoint
- * in the same transaction comes after this, or after `lockCursor`.
+ * Returns the endpoint as it is then; null if it was not written: the webhook is not there any more, or somebody was before.
+ * Whatever else is written of an endpoint in the same transaction comes after this, or after `lockCursor`.
  */
 export async function saveProgress(
   connection: Connection,
   { organizationId, id }: WebhookKey,
   progress: Progress,
-): Promise<boolean> {
-  const rows = await connection.rows(
-    unpreparedStatement(
-      `update webhook_cursors
+): Promise<Endpoint | null> {
+  const [saved] = await connection.rows(
+    statement<Endpoint>(
+      'webhook_cursors_save',
+      `update webhook_cursors c
        set rounds = rounds + 1, next_position = $4, failures = $5, failing_since = $6,
          next_try_at = coalesce($7::timestamptz, next_try_at),
          last_success_at = coalesce($8::timestamptz, last_success_at),
          last_failure_at = coalesce($9::timestamptz, last_failure_at),
          last_failure_status = case when $9::timestamptz is null then last_failure_status else $10 end,
          last_failure_message = coalesce($11, last_failure_message)
-       where organization_id = $1 and webhook_id = $2 and rounds = $3
-       returning webhook_id`,
+       from webhooks w
+       where c.organization_id = $1 and c.webhook_id = $2 and c.rounds = $3 and w.organization_id = $1 and w.id = $2
+       returning ${endpointColumns}`,
     ),
     [
       organizationId,
@@ -317,7 +326,7 @@ export async function saveProgress(
       progress.failure?.message ?? null,
     ],
   );
-  return rows.length > 0;
+  return saved ?? null;
 }
 
 /** Locks the cursor of an endpoint: whoever changes when it is tried again does so first, and sees what others did. */
@@ -335,14 +344,14 @@ export async function lockCursor(
 
 /**
  * Makes the next try of an endpoint that of what it did not take. One that fails keeps its own; one that is told nothing has
- * none, or it would be looked at again and again. The cursor is locked.
+ * none, or it would be looked at again and again. The cursor is locked. Returns when that is.
  */
 export async function refreshNextTry(
   transaction: Transaction,
   { organizationId, id }: WebhookKey,
-): Promise<void> {
-  await transaction.rows(
-    unpreparedStatement(
+): Promise<Date | null> {
+  const [row] = await transaction.rows(
+    unpreparedStatement<{ next_try_at: Date | null }>(
       `update webhook_cursors c
        set next_try_at = case
          when not exists (
@@ -355,10 +364,12 @@ export async function refreshNextTry(
            where d.organization_id = $1 and d.webhook_id = $2 and d.due_at is not null
          )
        end
-       where c.organization_id = $1 and c.webhook_id = $2`,
+       where c.organization_id = $1 and c.webhook_id = $2
+       returning c.next_try_at`,
     ),
     [organizationId, id],
   );
+  return row?.next_try_at ?? null;
 }
 
 /** Has an endpoint looked at by then, unless it fails, and is tried at its own time. The cursor is locked. */

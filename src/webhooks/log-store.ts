@@ -168,7 +168,8 @@ export type LogExtent = { last: number; oldest: number | null };
 
 export async function findExtent(connection: Connection, organizationId: string): Promise<LogExtent> {
   const [row] = await connection.rows(
-    unpreparedStatement<{ last: number; oldest: number | null }>(
+    statement<{ last: number; oldest: number | null }>(
+      'webhook_positions_find_extent',
       `select coalesce((select last_position from webhook_positions where organization_id = $1), 0) as last,
          (select min(first_position) from webhook_event_days where organization_id = $1) as oldest`,
     ),
@@ -216,7 +217,8 @@ export async function readRows(
        order by of_type.position
        limit $5`;
   return connection.rows(
-    unpreparedStatement<EventRow>(
+    statement<EventRow>(
+      types === null ? 'webhook_events_read' : 'webhook_events_read_types',
       `select ${columns}
        from (
          select *, sum(least(events, position + events - $2)) over (order by position rows unbounded preceding)

@@ -13,6 +13,8 @@ import { startWebhookDelivery } from './delivering.ts';
 import { findNextAttempt, findUntold } from './delivery-store.ts';
 import { createRowId } from './event-id.ts';
 import { createWebhook, enableWebhook, pauseWebhook } from './keeping.ts';
+import type { EventDescribers } from './log.ts';
+import { createLogPages, type LogPages } from './log-pages.ts';
 import { appendEvents, lockEnd } from './log-store.ts';
 import { replayEvents, retryDelivery } from './replaying.ts';
 import type { WebhookBody } from './schema.ts';
@@ -29,6 +31,21 @@ let database: Database;
 let clock: ManualClock;
 let organizationId: string;
 let otherId: string;
+let pages: LogPages;
+/** How often each event was read, to be told. */
+let described: Map<string, number>;
+
+const describers: EventDescribers = {
+  email: (_connection, of, events) => {
+    for (const { position } of events) {
+      const key = `${of} ${position}`;
+      described.set(key, (described.get(key) ?? 0) + 1);
+    }
+    return Promise.resolve(
+      new Map(events.map((event) => [event, { object: 'email', id: event.subjectId, of }])),
+    );
+  },
+};
 
 useTestDatabase({ connectionsMax: 6 }, (opened) => {
   database = opened.database;
@@ -37,6 +54,8 @@ beforeEach(() => {
   // Ids of events are of partitions that are there.
   clock = createManualClock(Date.now());
   [organizationId, otherId] = [newId(), newId()];
+  described = new Map();
+  pages = createLogPages({ database, clock, describers });
 });
 
 const toolsOfRoutes = () => ({ database, clock, newId, secrets, onUntold: () => undefined });
@@ -78,7 +97,7 @@ const failed: WebhookAttempt = {
   retryAfterMs: null,
 };
 
-type Told = { sequence: number };
+type Told = { sequence: number; data?: { of: string }; related_object?: object };
 const sequenceOf = ({ body }: WebhookRequest) => (JSON.parse(body.toString()) as Told).sequence;
 
 /** Tells an endpoint until it has nothing more, and what it was told of, in this order. */
@@ -89,18 +108,21 @@ async function tell(
 ) {
   const told: number[] = [];
   const wanted: number[] = [];
+  const bodies: Told[] = [];
   const restMs = await tellEndpoint(
     {
       ...toolsOfRoutes(),
       random: () => 0.5,
-      describers: {},
+      describers,
       sender: {
         attempt: (request) => {
           told.push(sequenceOf(request));
+          bodies.push(JSON.parse(request.body.toString()) as Told);
           return Promise.resolve(answer(sequenceOf(request)));
         },
         close: () => undefined,
       },
+      pages,
       takeFurther: (count) => {
         wanted.push(count);
         return { count, release: () => undefined };
@@ -109,7 +131,7 @@ async function tell(
     key,
     { stopping, lost },
   );
-  return { told, wanted, restMs };
+  return { told, bodies, wanted, restMs };
 }
 
 const positions = (from: number, to: number) => Array.from({ length: to - from + 1 }, (_, n) => from + n);
@@ -257,6 +279,70 @@ describe('an organization is looked at', () => {
   });
 });
 
+describe('what several endpoints are told of at one time', () => {
+  const timesDescribed = () => [...new Set(described.values())];
+
+  test('is read once for those that want the same, wherever they stand', async () => {
+    const keys = [await createEndpoint(), await createEndpoint({ concurrency: 1 }), await createEndpoint()];
+    await log(430);
+    const all = await Promise.all(keys.map((key) => tell(key)));
+    expect(all.map(({ told }) => told)).toEqual(keys.map(() => positions(1, 430)));
+    expect([described.size, timesDescribed()]).toEqual([430, [1]]);
+    // One that is a little behind.
+    const late = await createEndpoint();
+    await log(20);
+    await tell(keys[0]!);
+    await tell(late);
+    expect([described.size, timesDescribed()]).toEqual([450, [1]]);
+  });
+
+  test('is read anew a second later', async () => {
+    const keys = [await createEndpoint(), await createEndpoint()];
+    await log(3);
+    await tell(keys[0]!);
+    clock.advance(999);
+    await tell(keys[1]!);
+    expect(timesDescribed()).toEqual([1]);
+    const third = await createEndpoint();
+    await log(2);
+    await tell(keys[0]!);
+    clock.advance(1_000);
+    expect((await tell(third)).told).toEqual([4, 5]);
+    expect([...described.values()]).toEqual([1, 1, 1, 2, 2]);
+  });
+
+  test('is not what others want: of campaigns, of few types, thin, or of another organization', async () => {
+    const key = await createEndpoint();
+    const ofCampaigns = await createEndpoint({ campaign_events: 'all' });
+    const thin = await createEndpoint({ format: 'thin' });
+    const few = await createEndpoint({ events: ['email.bounced'] });
+    const theirs = await createEndpoint({}, otherId);
+    await log(2);
+    await log(2, { ofCampaign: true });
+    await log(2);
+    await log(3, { of: otherId });
+    expect((await tell(key)).told).toEqual([1, 2, 5, 6]);
+    expect((await tell(ofCampaigns)).told).toEqual(positions(1, 6));
+    expect((await tell(few)).told).toEqual([]);
+    const ofThin = (await tell(thin)).bodies;
+    expect(ofThin.map(({ data, related_object: related }) => [data, typeof related])).toEqual(
+      Array.from({ length: 4 }, () => [undefined, 'object']),
+    );
+    expect((await tell(theirs)).bodies.map(({ data }) => data?.of)).toEqual(Array(3).fill(otherId));
+  });
+
+  test('may lack what was numbered since, which each is told of after it', async () => {
+    const keys = [await createEndpoint(), await createEndpoint()];
+    expect((await tell(keys[0]!)).told).toEqual([]);
+    await log(3);
+    expect((await tell(keys[0]!)).told).toEqual([1, 2, 3]);
+    await log(3);
+    expect((await tell(keys[1]!)).told).toEqual(positions(1, 6));
+    expect((await tell(keys[0]!)).told).toEqual([4, 5, 6]);
+    expect(timesDescribed()).toEqual([1]);
+  });
+});
+
 test('what an endpoint does not want of campaigns is passed over in pieces', async () => {
   const key = await createEndpoint();
   const wantsAll = await createEndpoint({ campaign_events: 'all', concurrency: 20 });
@@ -281,7 +367,7 @@ test('one that takes nothing is told by one connection, until it takes something
 
 test('one that refuses everything is left alone for five seconds while it may be starting anew', async () => {
   const key = await createEndpoint();
-  await log(120);
+  await log(320);
   expect((await tell(key, (sequence) => (sequence > 20 ? failed : delivered))).restMs).toBe(5_000);
   expect((await cursorOf(key)).failing_since).toBeNull();
   expect((await tell(key, () => failed)).told.length).toBe(20);

@@ -237,7 +237,7 @@ function findRepeated(names: readonly string[]): string[] {
 }
 
 /** `itemsMax` of a round. */
-const eventsOfRoundMax = 100;
+const eventsOfRoundMax = 200;
 /** What was sent as a process was killed is read a little later on a busy machine. */
 const readingMs = 1_000;
 

@@ -52,8 +52,8 @@ export const webhookAttempts: readonly Mutant[] = [
   },
   {
     file: 'src/webhooks/connections.ts',
-    from: 'held.endpointId === endpointId &&\n        held.origin',
-    to: 'held.origin',
+    from: 'idleOf\n      .get(endpointId)\n      ?.findLast(',
+    to: '[...idle].findLast(',
     tests: ['src/webhooks/attempt.test.ts'],
     named: 'for its endpoint alone',
     harm: 'what a receiver answers to one organization may be read by another',
