@@ -397,7 +397,7 @@ test('a replay that is asked for again changes nothing', async () => {
 
 test('what waits to be tried again is tried by its positions where the endpoint wants order', async () => {
   const key = await createEndpoint({ concurrency: 1 });
-  await log(130);
+  await log(230);
   await tell(key);
   const events = await database.rows(
     unpreparedStatement<{ id: string; position: number; type: string }>(
@@ -411,7 +411,7 @@ test('what waits to be tried again is tried by its positions where the endpoint 
     clock.advance(secondMs);
   }
   await replayEvents(toolsOfRoutes(), key, { from: 1, to: 1, onlyFailed: false });
-  expect((await tell(key)).told).toEqual(positions(1, 130));
+  expect((await tell(key)).told).toEqual(positions(1, 230));
 });
 
 describe('of twenty endpoints of which nineteen hang', () => {
