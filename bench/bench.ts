@@ -5,6 +5,7 @@ import { benchCampaign } from './campaign.ts';
 import { benchChatApp } from './chatapp.ts';
 import { benchDeliver } from './deliver.ts';
 import { benchEventFreshness } from './event-freshness.ts';
+import { benchEventLog } from './event-log.ts';
 import { benchEventSegments } from './event-segments.ts';
 import { benchEvents } from './events.ts';
 import { benchHistory } from './history.ts';
@@ -32,6 +33,7 @@ const benchmarks: Readonly<Record<string, (options: { isSigned: boolean }) => Pr
   deliver: benchDeliver,
   events: benchEvents,
   'event-freshness': benchEventFreshness,
+  'event-log': benchEventLog,
   'event-segments': () => benchEventSegments({}),
   history: benchHistory,
   import: benchImport,

@@ -128,7 +128,7 @@ const queueRest = statement(
   'select from delivery_queue order by organization_id, message_id, ordinal limit 1',
 );
 
-async function whenDelivered({ database }: BenchInstallation): Promise<void> {
+export async function whenDelivered({ database }: BenchInstallation): Promise<void> {
   while ((await database.rows(queueRest)).length > 0) await sleep(20);
 }
 

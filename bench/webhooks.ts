@@ -51,9 +51,9 @@ export async function benchWebhooks(): Promise<void> {
   }
 }
 
-type Receivers = LineProcess & { port: number; received: () => Promise<number> };
+export type Receivers = LineProcess & { port: number; received: () => Promise<number> };
 
-async function startReceivers(): Promise<Receivers> {
+export async function startReceivers(): Promise<Receivers> {
   const process = startModule('bench/webhook-receivers-process.ts', []);
   const { port } = (await process.nextLine((line) => 'port' in line)) as { port: number };
   return {
@@ -115,7 +115,7 @@ async function logEvents({ database, organizationId }: BenchInstallation): Promi
   await untilTold({ database });
 }
 
-async function untilTold({ database }: Pick<BenchInstallation, 'database'>): Promise<void> {
+export async function untilTold({ database }: Pick<BenchInstallation, 'database'>): Promise<void> {
   for (;;) {
     const left = await database.rows(
       unpreparedStatement(
