@@ -77,6 +77,7 @@ test('a message goes to a number, and can be read and listed', async () => {
     id,
     metadata: {},
     tags: [],
+    scheduled_at: null,
     to,
     contact_id: null,
     template_id: template.id,

@@ -9,7 +9,16 @@ import {
   listPostmasterMail,
 } from '../../src/email/email.ts';
 import { examinePostmaster } from '../../src/doctor/postmaster.ts';
-import { createShiftedClock, read, rowsOf, type Sender, send, settled } from '../support/email-journey.ts';
+import {
+  authorize,
+  createShiftedClock,
+  eventually,
+  read,
+  rowsOf,
+  type Sender,
+  send,
+  settled,
+} from '../support/email-journey.ts';
 import type { ShiftedClock } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
 import { type SmtpSink, startSmtpSink } from '../support/smtp-sink.ts';
@@ -298,6 +307,13 @@ describe('a complaint that a feedback loop reports', () => {
 
   test('counts in the guard, which suspends that organization and no other', async () => {
     const guarded = await createSender(server.installation, 'guarded.example');
+    for (const sender of [guarded, other])
+      await server.request(
+        'POST',
+        '/v1/webhooks',
+        { kind: 'poll', events: ['organization.*'] },
+        authorize(sender),
+      );
     await rowsOf(
       server,
       `insert into reputation_counts (organization_id, hour, shard, sent, bounced, complained)
@@ -323,6 +339,22 @@ describe('a complaint that a feedback loop reports', () => {
       [[guarded.organizationId, other.organizationId, server.organizationId]],
     );
     expect(suspended).toEqual([{ id: guarded.organizationId }]);
+    const told = async (sender: typeof guarded) =>
+      (
+        await server.request<{ data: { type: string; data: object }[] }>(
+          'GET',
+          '/v1/webhook-events',
+          undefined,
+          authorize(sender),
+        )
+      ).body.data.map(({ type, data }) => ({ type, ...data }));
+    expect(
+      await eventually(
+        () => told(guarded),
+        (events) => events.length > 0,
+      ),
+    ).toMatchObject([{ type: 'organization.sending_suspended', channel: 'email', reason: 'reputation' }]);
+    expect(await told(other)).toEqual([]);
   });
 });
 

@@ -44,6 +44,7 @@ const recordKeys = [
   'bcc',
   'attachments',
   'status',
+  'scheduled_at',
   'created_at',
   'updated_at',
 ];
@@ -103,6 +104,7 @@ describe('one email', () => {
       metadata: {},
       tags: [],
       resent_from: null,
+      scheduled_at: null,
       from: 'hello@postillion.test',
       from_name: 'Postillion',
       reply_to: 'answers@example.org',
@@ -325,7 +327,7 @@ describe('the list', () => {
     [
       { status: 'bounced' },
       422,
-      'status must be one of queued, sent, partially_delivered, delivered, failed',
+      'status must be one of scheduled, queued, sent, partially_delivered, delivered, failed, cancelled',
     ],
     [{ search: 'x'.repeat(201) }, 422, 'search must be at most 200 characters'],
     [{ category: 'x'.repeat(101) }, 422, 'category must be at most 100 characters'],

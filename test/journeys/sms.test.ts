@@ -44,6 +44,7 @@ test('a text is filled with its variables, delivered, and can be read and listed
     id,
     metadata: {},
     tags: [],
+    scheduled_at: null,
     from: 'Acme',
     to: '+4915112345678',
     body: 'Your code is 123456, <Ann> {{code}} {{unknown}}',

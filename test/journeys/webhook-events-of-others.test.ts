@@ -8,6 +8,7 @@ import { findDomain } from '../../src/domains/store.ts';
 import type { DomainRecord } from '../../src/domains/schema.ts';
 import { verifyByOperator } from '../../src/domains/domains.ts';
 import { changePlan } from '../../src/operator/plan.ts';
+import { wakeOnce } from '../../src/platform/queue/wake.ts';
 import { startDnsServer, type TestDnsServer } from '../support/dns-server.ts';
 import {
   authorize,
@@ -197,6 +198,51 @@ test('a template is told of when it is approved, rejected, paused, moved and app
   ]);
   const paused = toldOf(approved.id)[1]!.data;
   expect(paused).toMatchObject({ object: 'chatapp_template', sendable: false, sendable_reason: 'paused' });
+});
+
+test('more pauses than are ended at once are told of, each once and to its own organization', async () => {
+  const [model] = await rowsOf<{ id: string }>(
+    server,
+    `select id from chat_templates where status = 'approved' and deleted_at is null limit 1`,
+  );
+  const pausedUntil = new Date(clock.nowMs() + 60_000);
+  const copied = await rowsOf<{ id: string; organization_id: string }>(
+    server,
+    `insert into chat_templates
+     select (jsonb_populate_record(t, jsonb_build_object(
+       'organization_id', owner, 'id', gen_random_uuid(), 'name', 'copy_' || n, 'provider_template_id', 'copy ' || owner || n,
+       'provider_category', null, 'marketing_from', null, 'paused_until', $3::timestamptz
+     ))).*
+     from chat_templates t
+     cross join unnest($2::uuid[]) as owner
+     cross join generate_series(1, 1100) as n
+     where t.id = $1
+     returning id, organization_id`,
+    [model!.id, [server.organizationId, other.organizationId], pausedUntil],
+  );
+  const { database } = server.installation;
+  clock.putForward(120_000);
+  await wakeOnce(database, 'chat_templates');
+  const ids = (organizationId: string) =>
+    copied.filter((copy) => copy.organization_id === organizationId).map(({ id }) => id);
+  const told = (organizationId: string) =>
+    rowsOf<{ subject_id: string; count: number }>(
+      server,
+      `select subject_id, count(*)::integer as count
+       from webhook_events
+       cross join unnest(subject_ids) as subject_id
+       where organization_id = $1 and type = 'chatapp.template.approved' and subject_id = any ($2)
+       group by subject_id`,
+      [organizationId, copied.map(({ id }) => id)],
+    );
+  for (const { organizationId } of [server, other]) {
+    const events = await eventually(
+      () => told(organizationId),
+      (found) => found.length >= 1_100,
+    );
+    expect(events.map(({ subject_id }) => subject_id).sort()).toEqual(ids(organizationId).sort());
+    expect(new Set(events.map(({ count }) => count))).toEqual(new Set([1]));
+  }
 });
 
 test('a conversion is told of with what it was credited to', async () => {

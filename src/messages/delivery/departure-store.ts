@@ -10,14 +10,22 @@ import { keyColumns, type RecipientKey, recipientKey, textOfKey, toKey } from '.
  */
 const depart = statement<{ organization_id: string; message_id: string; ordinal: number }>(
   'queue_depart',
-  `with own as (
-     select q.organization_id, q.message_id, q.ordinal
+  `with wanted as materialized (
+     select organization_id, message_id, ordinal, claim_number
      from unnest($2::uuid[], $3::uuid[], $4::integer[], $5::bigint[])
-       as wanted (organization_id, message_id, ordinal, claim_number)
-     join delivery_queue q on ${hasKeyOf('q', 'wanted', recipientKey)}
-     where q.claimed_by = $1 and q.claim_number = wanted.claim_number and q.is_cancellable
-     order by q.organization_id, q.message_id, q.ordinal
-     for update of q
+       as given (organization_id, message_id, ordinal, claim_number)
+     order by organization_id, message_id, ordinal
+   ), own as (
+     select job.organization_id, job.message_id, job.ordinal
+     from wanted
+     -- Each by its own key: the queue has an index in this order, which would be read from end to end otherwise.
+     cross join lateral (
+       select organization_id, message_id, ordinal
+       from delivery_queue
+       where ${hasKeyOf('delivery_queue', 'wanted', recipientKey)}
+         and claimed_by = $1 and claim_number = wanted.claim_number and is_cancellable
+       for update
+     ) job
    )
    update delivery_queue q
    set is_cancellable = false

@@ -15,7 +15,7 @@ function laneOf({ channel, lane }: { channel: SendingChannel; lane: number }): L
  * SQL: the first job of each organization that no worker has claimed, by channel and lane, of the channels in `$1`. A loose
  * scan over the index delivery_queue_due: a row for each organization.
  */
-const activeOrganizations = `active (channel, lane, organization_id, due_at) as (
+const withActiveOrganizations = `with recursive active (channel, lane, organization_id, due_at) as (
   select first.channel, first.lane, first.organization_id, first.due_at
   from unnest($1::text[]) as known (channel)
   cross join unnest(array[0, 1]::smallint[]) as lanes (lane)
@@ -49,7 +49,7 @@ export async function listOldestDue(
 ): Promise<(LaneKey & { dueAt: Date })[]> {
   const rows = await connection.rows(
     unpreparedStatement<{ channel: SendingChannel; lane: number; due_at: Date }>(
-      `with recursive ${activeOrganizations}
+      `${withActiveOrganizations}
        select channel, lane, min(due_at) as due_at
        from (select channel, lane, due_at from active limit $2) seen
        where due_at <= $3
@@ -81,7 +81,7 @@ export type WaitingJobs = LaneKey & { waiting: number; due: number };
 export async function countWaiting(connection: Connection, at: Date, most: number): Promise<WaitingJobs[]> {
   const rows = await connection.rows(
     unpreparedStatement<{ channel: SendingChannel; lane: number; waiting: number; due: number }>(
-      `with recursive ${activeOrganizations}, queued as (
+      `${withActiveOrganizations}, queued as (
          select seen.channel, seen.lane, sum(due.jobs) as due, sum(due.jobs + later.jobs) as waiting
          from (select channel, lane, organization_id from active limit $4) seen
          cross join lateral (
