@@ -110,7 +110,7 @@ test.each([
   ['PUT', '/v1/email/send', letter],
   ['DELETE', '/v1/email', undefined],
   ['OPTIONS', '/v1/email', undefined],
-  ['PATCH', `/v1/email/${unknownId}`, {}],
+  ['PUT', `/v1/email/${unknownId}`, {}],
   ['POST', '/v1/email/send/', letter],
   ['POST', '/V1/email/send', letter],
   ['GET', '/v1/email/a/b', undefined],
