@@ -1702,15 +1702,15 @@ export const messages: readonly Mutant[] = [
   },
   {
     file: 'src/messages/delivery/departure-store.ts',
-    from: 'q.claim_number = wanted.claim_number and q.is_cancellable',
-    to: 'q.claim_number = wanted.claim_number',
+    from: 'claim_number = wanted.claim_number and is_cancellable',
+    to: 'claim_number = wanted.claim_number',
     tests: ['test/journeys/scheduled-sends.test.ts'],
     named: 'has left for whomever a worker has announced',
     harm: 'what departs twice is handed off by two',
   },
   {
     file: 'src/messages/delivery/departure-store.ts',
-    from: 'and q.claim_number = wanted.claim_number ',
+    from: 'and claim_number = wanted.claim_number ',
     to: '',
     tests: ['test/journeys/scheduled-sends.test.ts'],
     named: 'has left for whomever a worker has announced',
