@@ -2,6 +2,7 @@
 import { Errors, ServerClient } from 'postmark';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { updateOrganization } from '../../src/accounts/accounts.ts';
+import { toEmail } from '../../src/compat/postmark/emails.ts';
 import { postmarkFields } from '../../src/compat/postmark/postmark.ts';
 import { read, settled } from '../support/email-journey.ts';
 import { createSender, startTestServer, type TestServer } from '../support/server.ts';
@@ -92,6 +93,19 @@ test('sendEmail sends what the SDK takes', async () => {
 test('a sender without a name is shown by its address, and blanks are none', async () => {
   const { MessageID } = await client.sendEmail({ ...email, From: 'ada@postillion.test', Cc: '', Tag: '' });
   expect(await read(server, MessageID)).toMatchObject({ from_name: 'ada@postillion.test', cc: [], tags: [] });
+});
+
+test('a list of addresses is split at its commas alone, and one of a megabyte holds nobody up', async () => {
+  const split = (To: unknown) => (toEmail({ To }) as { to: unknown }).to;
+  expect(split(' a@example.com,"Lee, \\"Ann\\"" <b@example.com> , ,c@example.com,')).toEqual([
+    'a@example.com',
+    '"Lee, \\"Ann\\"" <b@example.com>',
+    'c@example.com',
+  ]);
+  // A quotation that never ends, and may begin anywhere.
+  const endless = '"\\'.repeat(500_000);
+  expect(split(endless)).toEqual([endless]);
+  await expect(client.sendEmail({ ...email, To: endless })).rejects.toMatchObject({ statusCode: 422 });
 });
 
 test('templates are filled, one by one and in a batch', async () => {

@@ -62,9 +62,21 @@ function withoutBlanks(fields: Readonly<Record<string, unknown>>): Record<string
   return Object.fromEntries(Object.entries(withoutNulls(fields)).filter(([, value]) => value !== ''));
 }
 
-/** At commas that are in no quoted string (RFC 5322 §3.4). */
+/** At commas that are in no quoted string (RFC 5322 §3.4). In one pass: it is looked at before anything bounds its length. */
 function splitAddresses(list: string): string[] {
-  return (list.match(/(?:"(?:[^"\\]|\\.)*"|[^",])+/g) ?? [list])
+  const addresses: string[] = [];
+  let start = 0;
+  let isQuoted = false;
+  for (let place = 0; place < list.length; place += 1) {
+    const character = list[place];
+    if (isQuoted && character === '\\') place += 1;
+    else if (character === '"') isQuoted = !isQuoted;
+    else if (character === ',' && !isQuoted) {
+      addresses.push(list.slice(start, place));
+      start = place + 1;
+    }
+  }
+  return [...addresses, list.slice(start)]
     .map((address) => address.trim())
     .filter((address) => address !== '');
 }
