@@ -1,6 +1,7 @@
 import type { SendingChannel } from '../channels/channel.ts';
-import { type Connection, unpreparedStatement } from '../platform/postgres/database.ts';
-import type { RecipientKey } from './keys.ts';
+import { type Connection, statement, unpreparedStatement } from '../platform/postgres/database.ts';
+import { hasKeyOf } from '../platform/postgres/lookup.ts';
+import { type RecipientKey, recipientKey } from './keys.ts';
 
 export type ScheduledKey = { organizationId: string; id: string; channel: SendingChannel };
 
@@ -156,28 +157,39 @@ export async function listScheduledOf(
   }));
 }
 
+const deleteCancellableJobs = statement<{ message_id: string; ordinal: number }>(
+  'queue_delete_cancellable',
+  `with wanted as materialized (
+     select $1::uuid as organization_id, message_id, ordinal
+     from unnest($2::uuid[], $3::integer[]) as given (message_id, ordinal)
+     order by message_id, ordinal
+   ), cancelled as (
+     select job.organization_id, job.message_id, job.ordinal
+     from wanted
+     -- Each by its own key, as those that depart: the queue of the organization may be long.
+     cross join lateral (
+       select organization_id, message_id, ordinal
+       from delivery_queue
+       where ${hasKeyOf('delivery_queue', 'wanted', recipientKey)} and is_cancellable
+       for update
+     ) job
+   )
+   delete from delivery_queue q
+   using cancelled
+   where ${hasKeyOf('q', 'cancelled', recipientKey)}
+   returning q.message_id, q.ordinal`,
+);
+
 /** Takes these jobs out of the queue, as far as their hand-off was not announced, and returns their recipients. */
 export async function deleteJobs(
   connection: Connection,
   organizationId: string,
   jobs: readonly RecipientKey[],
 ): Promise<RecipientKey[]> {
-  const rows = await connection.rows(
-    unpreparedStatement<{ message_id: string; ordinal: number }>(
-      `with cancelled as (
-         select q.message_id, q.ordinal
-         from unnest($2::uuid[], $3::integer[]) as wanted (message_id, ordinal)
-         join delivery_queue q on q.organization_id = $1 and q.message_id = wanted.message_id and q.ordinal = wanted.ordinal
-         where q.is_cancellable
-         order by q.message_id, q.ordinal
-         for update of q
-       )
-       delete from delivery_queue q
-       using cancelled
-       where q.organization_id = $1 and q.message_id = cancelled.message_id and q.ordinal = cancelled.ordinal
-       returning q.message_id, q.ordinal`,
-    ),
-    [organizationId, jobs.map(({ messageId }) => messageId), jobs.map(({ ordinal }) => ordinal)],
-  );
+  const rows = await connection.rows(deleteCancellableJobs, [
+    organizationId,
+    jobs.map(({ messageId }) => messageId),
+    jobs.map(({ ordinal }) => ordinal),
+  ]);
   return rows.map(({ message_id: messageId, ordinal }) => ({ organizationId, messageId, ordinal }));
 }
