@@ -5,6 +5,7 @@
  */
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { updateOrganization } from '../../src/accounts/accounts.ts';
 import { addSuppressions } from '../../src/audience/audience.ts';
 import type { DomainRecord } from '../../src/domains/schema.ts';
 import { verifyByOperator } from '../../src/domains/domains.ts';
@@ -43,6 +44,7 @@ beforeAll(async () => {
     publicUrl: 'https://postillion.example.net',
     providerSettings: { POSTILLION_SANDBOX_REVIEW_MS: '0' },
   });
+  await updateOrganization(server.installation, server.organizationId, { requestsPerWindow: 100_000 });
   await addApprovedSender(server, 'Acme');
   await setUpPush(server);
   await recordEverything();
